@@ -38,10 +38,11 @@ def agent_under_test() -> Iterator[Callable[..., BlockingAgent]]:
 
     Arguments are those of `dragoman.testing.AgentUnderTest`, which async tests use directly.
     """
+    from dragoman.client.sync import LoopThread
     from dragoman.testing.kit.agent_under_test import AgentUnderTest
-    from dragoman.testing.kit.blocking import BlockingAgent, LoopThread
+    from dragoman.testing.kit.blocking import BlockingAgent
 
-    loop = LoopThread()
+    loop = LoopThread("dragoman-testing")
     try:
         yield lambda *agents, **options: BlockingAgent(loop, AgentUnderTest(*agents, **options))
     finally:
@@ -52,9 +53,10 @@ def agent_under_test() -> Iterator[Callable[..., BlockingAgent]]:
 def dragoman_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., LiveServer]]:
     """`dragoman_server(echo)` serves agents on free loopback ports until the test has ended: `server.url` and
     `server.grpc`. Keyword arguments are settings of `dragoman serve`, such as `token="..."`."""
-    from dragoman.testing.kit.blocking import LoopThread, serving
+    from dragoman.client.sync import LoopThread
+    from dragoman.testing.kit.blocking import serving
 
-    loop, folder = LoopThread(), tmp_path_factory.mktemp
+    loop, folder = LoopThread("dragoman-testing"), tmp_path_factory.mktemp
 
     def serve(*agents: Any, **settings: Any) -> LiveServer:
         store_folder: Path = folder("dragoman")

@@ -101,9 +101,11 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def no_left_log_handlers() -> Iterator[None]:
     """Removes log handlers of commands that ran in this process. Their streams are closed: each later line would be an
     error, whose traceback also formats the exception being handled, and that of a hostile one may never end."""
-    root = logging.getLogger()
-    before = root.handlers[:]
+    root, own = logging.getLogger(), logging.getLogger("dragoman")
+    before, own_before = root.handlers[:], (own.handlers[:], own.level)
     yield
+    own.handlers[:] = own_before[0]
+    own.setLevel(own_before[1])
     for handler in root.handlers[:]:
         if handler not in before and not isinstance(handler, LogCaptureHandler):
             root.removeHandler(handler)
@@ -118,6 +120,15 @@ def timings(**changes: Any) -> Timings:
 def set_timings(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
     """Changes the default timings of runtimes."""
     monkeypatch.setattr(context, "DEFAULT_TIMINGS", timings(**changes))
+
+
+@pytest.fixture
+def no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No settings of the machine: an empty current folder, and no variables of Dragoman."""
+    monkeypatch.chdir(tmp_path)
+    for name in list(os.environ):
+        if name.startswith("DRAGOMAN_"):
+            monkeypatch.delenv(name)
 
 
 @pytest.fixture

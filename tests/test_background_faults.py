@@ -441,24 +441,27 @@ async def with_bus_heartbeat(stage: Stage) -> AsyncIterator[None]:
         yield
 
 
+class UnavailableEntry:
+    """An entry of a registry, and its agent or MCP server, which is unavailable."""
+
+    is_unavailable = True
+    is_reachable = False
+
+    def __init__(self) -> None:
+        self.wake = asyncio.Event()
+        self.agent = self
+
+
 @asynccontextmanager
 async def with_upstream_refresh(stage: Stage) -> AsyncIterator[None]:
     class FaultyRegistry(LocalUpstreamRegistry):
         async def refresh(self, entry: Any) -> None:
             stage.fault()
 
-    class Entry:
-        """An agent that is unavailable."""
-
-        def __init__(self) -> None:
-            self.wake = asyncio.Event()
-            self.agent = self
-            self.is_unavailable = True
-
     async with stage.store() as store:
         registry = registry_of(stage, store, FaultyRegistry)
         stage.fault.armed = True
-        async with started(Background.AGENT_REFRESH, partial(registry.run_refresh, cast(Any, Entry()))):
+        async with started(Background.AGENT_REFRESH, partial(registry.run_refresh, cast(Any, UnavailableEntry()))):
             yield
 
 
@@ -468,17 +471,9 @@ async def with_mcp_refresh(stage: Stage) -> AsyncIterator[None]:
         async def refresh(self, entry: Any) -> None:
             stage.fault()
 
-    class Entry:
-        """A server that is unavailable."""
-
-        def __init__(self) -> None:
-            self.wake = asyncio.Event()
-            self.agent = self
-            self.is_reachable = False
-
     registry = FaultyRegistry(cast(Any, None), AgentRegistry(), max_response_bytes=1)
     stage.fault.armed = True
-    async with started(Background.AGENT_REFRESH, partial(registry.run_refresh, cast(Any, Entry()))):
+    async with started(Background.AGENT_REFRESH, partial(registry.run_refresh, cast(Any, UnavailableEntry()))):
         yield
 
 
@@ -588,8 +583,8 @@ async def with_tls_listener(stage: Stage) -> AsyncIterator[None]:
             stage.fault()
             await super()._accept(listening)
 
-    context = CertificateFiles(*write(stage.folder, Authority(stage.folder).issue())).ssl_context
-    listener = FaultyListener(asyncio.Protocol, context)
+    certificates = CertificateFiles(*write(stage.folder, Authority(stage.folder).issue()))
+    listener = FaultyListener(asyncio.Protocol, certificates)
     stage.fault.armed = True
     _, port = await listener.open("127.0.0.1", 0)
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

@@ -56,6 +56,7 @@ NEEDS_ONLY: Final = {
         "core",
         "ports",
         "supervision",
+        "ids",
         "settings",
         "wiring",
         "worker",
@@ -204,8 +205,8 @@ def _imports_between_adapters(package: Path, all_imports: Iterable[Import]) -> I
             yield one.violates("adapters do not import each other")
 
 
-def module_level_imports(package: Path) -> dict[str, set[str]]:
-    """The modules that each module imports when it is loaded: not inside functions, not for type checking."""
+def imported_modules(package: Path) -> dict[str, set[str]]:
+    """The modules that each module imports: when it is loaded, inside functions, and for type checking."""
     modules = {
         ".".join([package.name, *path.relative_to(package).with_suffix("").parts]).removesuffix(".__init__"): path
         for path in package.rglob("*.py")
@@ -214,7 +215,7 @@ def module_level_imports(package: Path) -> dict[str, set[str]]:
     for name, path in modules.items():
         inside = [package.name, *path.relative_to(package).parent.parts]
         found = graph.setdefault(name, set())
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found.update(alias.name for alias in node.names if alias.name in modules)
             elif isinstance(node, ast.ImportFrom):
@@ -260,11 +261,30 @@ def test_no_import_breaks_a_layer() -> None:
 
 
 def test_the_package_has_no_import_cycle() -> None:
-    assert cycles(module_level_imports(PACKAGE)) == []
+    assert cycles(imported_modules(PACKAGE)) == []
 
 
 def test_an_import_cycle_is_detected() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
+
+
+@pytest.mark.parametrize(
+    "back",
+    [
+        "from dragoman.calls.turn import Turn",
+        "from dragoman.calls import turn",
+        "from .turn import Turn",
+        "import dragoman.calls.turn",
+        "if TYPE_CHECKING:\n    from dragoman.calls.turn import Turn",
+        "def new_turn():\n    from dragoman.calls.turn import Turn",
+    ],
+)
+def test_an_import_for_types_or_in_a_function_closes_a_cycle_too(tmp_path: Path, back: str) -> None:
+    folder = tmp_path / "dragoman" / "calls"
+    folder.mkdir(parents=True)
+    (folder / "turn.py").write_text("from dragoman.calls.agent import Agent")
+    (folder / "agent.py").write_text(back)
+    assert cycles(imported_modules(tmp_path / "dragoman")) == [["dragoman.calls.agent", "dragoman.calls.turn"]]
 
 
 def test_contributing_lists_the_same_layers() -> None:

@@ -53,7 +53,7 @@ MISSING: Final = frozenset(
         # agents, bindings, cli, client, telemetry, testing, wire, wiring, worker
         "extensions/frameworks/process.py",
         "agents/upstream/discovery.py",
-        "agents/upstream/recovery.py",
+        "agents/upstream/follow_ups.py",
         "agents/workers/agent.py",
         "agents/workers/connection.py",
         "bindings/http/jsonrpc.py",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import socket
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -17,10 +18,11 @@ from tests.certificates import DAY, Authority, ClientAuthority, serial_of, write
 from tests.eventually import eventually
 
 from dragoman import Turn, agent
+from dragoman.bindings.options import BoundAddress
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError
 from dragoman.wiring.app import App, AppTimings, open_app
@@ -28,8 +30,9 @@ from dragoman.worker.stream import ServerStream
 from dragoman.worker.worker import Worker
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 
-pytestmark = pytest.mark.long
+pytestmark = [pytest.mark.long, pytest.mark.usefixtures("no_settings")]
 
+HTTP2_PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"  # with empty SETTINGS
 BINDINGS: Final = ["grpc", "rest", "jsonrpc", "ws"]
 
 
@@ -47,14 +50,6 @@ async def endless(turn: Turn) -> None:
 @agent
 async def far(turn: Turn) -> str:
     return "from afar"
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture(scope="module")
@@ -259,6 +254,44 @@ async def test_an_outdated_crl_applies_with_a_warning(
         assert "is old: the next one was due" in caplog.text
         assert "revoked" in await refused(client_of(app, "rest", server_ca, alice))
         assert await ask(client_of(app, "rest", server_ca, bob)) == "bob: hello"
+
+
+@pytest.mark.parametrize("port", ["http", "grpc"])
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_session_does_not_outlive_the_ca_of_its_certificate(
+    response: dict[str, Any], server_ca: Path, clients: ClientAuthority, tmp_path: Path, port: str, version: Any
+) -> None:
+    """A resumed handshake verifies no certificate: the server would take the one that is in its session."""
+    context = ssl.create_default_context(cafile=server_ca)
+    context.minimum_version = context.maximum_version = version
+    context.load_cert_chain(clients.issue("alice"))
+    context.set_alpn_protocols(["h2" if port == "grpc" else "http/1.1"])
+
+    def connect(address: BoundAddress, session: ssl.SSLSession | None = None) -> tuple[ssl.SSLSession | None, bool]:
+        """Returns the session, and whether it was resumed. Raises OSError if the server ends the handshake."""
+        with (
+            socket.create_connection((address.host, address.port), timeout=60) as plain,
+            context.wrap_socket(plain, server_hostname="localhost", session=session) as wrapped,
+        ):
+            # TLS 1.3 sends tickets, and rejects certificates, after the handshake of the client.
+            wrapped.send(HTTP2_PREFACE if port == "grpc" else b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            if not wrapped.recv(1):
+                raise ConnectionResetError
+            return wrapped.session, bool(wrapped.session_reused)
+
+    async with opened(response) as app:
+        address = getattr(app, port)
+        session, _ = await asyncio.to_thread(connect, address)
+        assert session is not None
+        resumed = (await asyncio.to_thread(connect, address, session))[1]
+        assert resumed or port == "grpc"  # without a change of the CAs, HTTP resumes sessions
+        clients.ca.write_bytes(ClientAuthority(tmp_path, "successors").ca.read_bytes())
+        assert app.infra.certificates is not None
+        assert app.infra.certificates.refresh()
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.to_thread(connect, address, session)
+        with pytest.raises((ssl.SSLError, ConnectionError)):
+            await asyncio.to_thread(connect, address)
 
 
 async def test_changed_client_cas_are_loaded_while_the_server_runs(

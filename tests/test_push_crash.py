@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.history import Delivered, Recorder
-from tests.chaos.load.characters import CHARACTERS
 from tests.chaos.load.clients import RandomClient
 from tests.chaos.load.followers import Stage
 from tests.chaos.load.receivers import Receivers
 from tests.chaos.run import RETRY_OPTIONS, pushed
 from tests.chaos.targets.server import running
 from tests.chaos_checker.push_checker import judge_pushes
+from tests.load.characters import CHARACTERS
 
 pytestmark = pytest.mark.long
 

@@ -80,6 +80,8 @@ def streams(package: Path) -> list[str]:
     ]
 
 
+CALLED_EXTENSIONS: Final = ("extensions/mcp/servers/",)
+
 RULES: Final = (
     Rule(
         "JSON Schemas of others are evaluated within bounds, and fetch nothing",
@@ -92,6 +94,26 @@ RULES: Final = (
         ("wire/", "agents/called/"),
         readers,
         ("agents/own/turn.py", "from dragoman.agents.called.agent import CalledAgent\nimport json\njson.loads('1')"),
+    ),
+    Rule(
+        "no integer of others is rounded: beyond 2^53 it becomes text",
+        ("wire/json/remote_values.py",),
+        OnlyIn(
+            r"\b(?:or)?json\.loads\(",
+            {
+                "agents/called/turn.py": "our own state, stored with the task",
+                "agents/upstream/registry.py": "our own settings, stored in the database",
+            },
+            below=(
+                "agents/called/",
+                "agents/upstream/",
+                "calling/",
+                "client/",
+                "wire/cards/",
+                "extensions/mcp/servers/",
+            ),
+        ),
+        ("calling/own.py", "answer = json.loads(body)"),
     ),
     Rule(
         "work at another server is canceled by the agent that called it",
@@ -181,6 +203,12 @@ RULES: Final = (
             },
         ),
         ("runtime/own.py", "await store.renew_session(session, lease)"),
+    ),
+    Rule(
+        "the time in milliseconds comes from a clock that is passed, or from one function",
+        ("ids.py",),
+        OnlyIn(r"time_ns\(\) // 1_000_000|time\.time\(\) \* 1_?000", {"ids.py": "the home"}),
+        ("runtime/own.py", "now = time.time_ns() // 1_000_000"),
     ),
 )
 

@@ -166,15 +166,13 @@ def test_a_process_that_ends_says_so_and_has_a_code_of_its_own() -> None:
 
 UNSUPERVISED: Final[Mapping[str, str]] = {
     "agents/called/agent.py": "part of a turn, which awaits it",
-    "agents/called/turn.py": "part of a turn, which awaits it",
     "extensions/frameworks/process.py": "reads the errors of one child; ends with it",
     "extensions/frameworks/supervisor.py": "exchanges frames with one child; whoever ends first ends the others",
     "agents/functions/threads.py": "threads of sync agents, which hand every outcome to the turn",
     "extensions/mcp/servers/connection.py": "one connection; whoever calls next opens another",
     "extensions/mcp/servers/open_calls.py": "one call, which its turn awaits, or which ends after an hour",
     "extensions/mcp/servers/transport.py": "reads the errors of one child; ends with it",
-    "agents/upstream/agent.py": "part of a turn, which awaits it",
-    "agents/upstream/recovery.py": "part of a turn, which awaits it",
+    "agents/upstream/follow_ups.py": "part of a turn, which awaits it",
     "agents/upstream/turn.py": "part of a turn, which awaits it",
     "agents/workers/hub.py": "reads the frames of one connection, which ends with it",
     "agents/workers/turn.py": "part of a turn, whose worker counts as lost if it fails",

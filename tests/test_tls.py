@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
 import socket
 import ssl
 import warnings
@@ -22,10 +21,11 @@ from dragoman.bindings.http.listener import TlsListener
 from dragoman.calling import tls
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.core.task import states
 from dragoman.security.tls.certificate_files import CertificateFiles
 from dragoman.settings.settings import Settings, SettingsError
+from dragoman.wire.cards.remote_card import GRPC_LISTING
 from dragoman.wiring.app import App, open_app
 
 gate = asyncio.Event()
@@ -44,13 +44,9 @@ async def gated(turn: Turn) -> None:
 
 
 @pytest.fixture(autouse=True)
-def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _closed_gate(no_settings: None) -> None:
     global gate
     gate = asyncio.Event()
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture
@@ -169,7 +165,7 @@ async def test_cards_have_https_and_tls_addresses(tmp_path: Path, authority: Aut
     async with opened(tmp_path, authority) as app, aiohttp.ClientSession() as session:
         assert app.card_url.startswith("https://127.0.0.1:")
         context = ssl.create_default_context(cafile=authority.ca)
-        async with session.get(app.card_url, ssl=context) as answer:
+        async with session.get(app.card_url, ssl=context, headers={"A2A-Extensions": GRPC_LISTING}) as answer:
             card = await answer.json()
         async with session.get(f"https://localhost:{app.http.port}/openapi.json", ssl=context) as answer:
             assert (await answer.json())["servers"] == [{"url": f"https://localhost:{app.http.port}"}]
@@ -252,8 +248,7 @@ class Greeter(asyncio.Protocol):
 
 @asynccontextmanager
 async def endpoint_entry(folder: Path, authority: Authority, **options: Any) -> AsyncIterator[int]:
-    context = CertificateFiles(*write(folder, authority.issue())).ssl_context
-    opened = TlsListener(Greeter, context, **options)
+    opened = TlsListener(Greeter, CertificateFiles(*write(folder, authority.issue())), **options)
     _, port = await opened.open("127.0.0.1", 0)
     try:
         yield port
@@ -286,6 +281,6 @@ async def test_the_oldest_handshakes_beyond_the_cap_are_closed(tmp_path: Path, a
 
 async def test_an_address_in_use_raises_an_error(tmp_path: Path, authority: Authority) -> None:
     async with endpoint_entry(tmp_path, authority) as port:
-        context = CertificateFiles(*write(tmp_path, authority.issue())).ssl_context
+        certificates = CertificateFiles(*write(tmp_path, authority.issue()))
         with pytest.raises(OSError, match="in use"):
-            await TlsListener(Greeter, context).open("127.0.0.1", port)
+            await TlsListener(Greeter, certificates).open("127.0.0.1", port)

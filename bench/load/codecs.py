@@ -7,28 +7,16 @@ gets its native method names (it accepts those of 1.0 too, through a translation
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
-from urllib.parse import urlencode
+from typing import Any, ClassVar, Final, Protocol
 
 import orjson
+from tests.load.requests import Request, WireRequest, grpc_request, jsonrpc_request, rest_request
 
 from bench.responses import TEXT
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 AGENTS: Final = frozenset({"chunks", "ticks", "stamps", "talk", "ask", "hold"})
 """Commands with their own agent on a server with several agents; everything else goes to the echo agent."""
-
-HEADERS: Final = {"A2A-Version": "1.0"}
-SERVICE: Final = "/lf.a2a.v1.A2AService/"
-
-
-@dataclass(frozen=True, slots=True)
-class WireRequest:
-    """A request: an HTTP method, path and body, or a gRPC path and message."""
-
-    path: str
-    body: bytes = b""
-    method: str = "POST"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +83,12 @@ def request(text: str, *, wait: bool = True) -> pb.SendMessageRequest:
     return message_request
 
 
-def _request_json(text: str, wait: bool) -> dict[str, Any]:
-    values: dict[str, Any] = {"message": {"messageId": "bench", "role": "ROLE_USER", "parts": [{"text": text}]}}
-    if not wait:
-        values["configuration"] = {"returnImmediately": True}
-    return values
-
-
-@dataclass(frozen=True, slots=True)
-class GrpcCodec:
-    """gRPC. `tenants`: commands go to their own agents."""
+@dataclass(frozen=True)
+class _V1Codec:
+    """The requests of A2A 1.0. `tenants`: commands go to their own agents."""
 
     tenants: bool = False
-    marker: bytes = b"\x22"
-    send_waits: bool = True
+    send_waits: ClassVar[bool] = True
 
     def send(self, text: str, *, wait: bool = True) -> WireRequest:
         return self._encode("SendMessage", request(text, wait=wait), text)
@@ -124,8 +104,24 @@ class GrpcCodec:
 
     def list(self, page_request: PageRequest) -> WireRequest:
         state = page_request.state or "TASK_STATE_UNSPECIFIED"
-        request = pb.ListTasksRequest(page_size=page_request.size, page_token=page_request.token, status=state)
-        return self._encode("ListTasks", request, "")
+        page = pb.ListTasksRequest(page_size=page_request.size, page_token=page_request.token, status=state)
+        return self._encode("ListTasks", page, "")
+
+    def _encode(self, rpc: str, request: Request, text: str) -> WireRequest:
+        raise NotImplementedError
+
+    def _addressed(self, request: Request, text: str) -> Request:
+        """The request with the agent of a command, which is its tenant."""
+        if self.tenants:
+            request.tenant = agent_of(text)
+        return request
+
+
+@dataclass(frozen=True)
+class GrpcCodec(_V1Codec):
+    """gRPC."""
+
+    marker: ClassVar[bytes] = b"\x22"
 
     def task_id(self, response: bytes) -> str:
         return pb.SendMessageResponse.FromString(response).task.id
@@ -138,77 +134,34 @@ class GrpcCodec:
         page = pb.ListTasksResponse.FromString(response)
         return TaskPage(len(page.tasks), page.next_page_token, page.total_size)
 
-    def _encode(self, name: str, message: Any, text: str) -> WireRequest:
-        if self.tenants:
-            message.tenant = agent_of(text)
-        return WireRequest(SERVICE + name, message.SerializeToString())
+    def _encode(self, rpc: str, request: Request, text: str) -> WireRequest:
+        return grpc_request(rpc, self._addressed(request, text))
 
 
-class _JsonCodec:
-    """Decoding shared by REST and JSON-RPC."""
+@dataclass(frozen=True)
+class RestCodec(_V1Codec):
+    """HTTP+JSON."""
 
-    marker: Final = b'"artifactUpdate"'
-    send_waits: Final = True
-
-    def is_completed(self, response: bytes) -> bool:
-        return b'"TASK_STATE_COMPLETED"' in response and b'"artifacts"' in response and TEXT.encode() in response
-
-
-@dataclass(frozen=True, slots=True)
-class RestCodec(_JsonCodec):
-    """HTTP+JSON. `tenants`: commands go to their own agents."""
-
-    tenants: bool = False
-
-    def send(self, text: str, *, wait: bool = True) -> WireRequest:
-        return WireRequest(self._prefix(text) + "/message:send", orjson.dumps(_request_json(text, wait)))
-
-    def stream(self, text: str) -> WireRequest:
-        return WireRequest(self._prefix(text) + "/message:stream", orjson.dumps(_request_json(text, True)))
-
-    def get(self, text: str, task: str) -> WireRequest:
-        return WireRequest(f"{self._prefix(text)}/tasks/{task}", method="GET")
-
-    def subscribe(self, text: str, task: str) -> WireRequest:
-        return WireRequest(f"{self._prefix(text)}/tasks/{task}:subscribe", method="GET")
-
-    def list(self, page_request: PageRequest) -> WireRequest:
-        query = {"pageSize": page_request.size, "pageToken": page_request.token, "status": page_request.state}
-        return WireRequest("/tasks?" + urlencode({name: value for name, value in query.items() if value}), method="GET")
+    marker: ClassVar[bytes] = b'"artifactUpdate"'
 
     def task_id(self, response: bytes) -> str:
         return str(orjson.loads(response)["task"]["id"])
 
+    def is_completed(self, response: bytes) -> bool:
+        return b'"TASK_STATE_COMPLETED"' in response and b'"artifacts"' in response and TEXT.encode() in response
+
     def page(self, response: bytes) -> TaskPage:
         return _task_page(orjson.loads(response))
 
-    def _prefix(self, text: str) -> str:
-        agent = agent_of(text) if self.tenants else ""
-        return f"/{agent}" if agent else ""
+    def _encode(self, rpc: str, request: Request, text: str) -> WireRequest:
+        return rest_request(rpc, self._addressed(request, text))
 
 
-@dataclass(frozen=True, slots=True)
-class JsonRpcCodec(_JsonCodec):
-    """JSON-RPC. `tenants`: commands go to their own agents. `by_method`: each method has its own path (bare_http)."""
+@dataclass(frozen=True)
+class JsonRpcCodec(RestCodec):
+    """JSON-RPC. The agent of a command is in the path. `by_method`: each method has its own path (bare_http)."""
 
-    tenants: bool = False
     by_method: bool = False
-
-    def send(self, text: str, *, wait: bool = True) -> WireRequest:
-        return self._encode("SendMessage", _request_json(text, wait), text)
-
-    def stream(self, text: str) -> WireRequest:
-        return self._encode("SendStreamingMessage", _request_json(text, True), text)
-
-    def get(self, text: str, task: str) -> WireRequest:
-        return self._encode("GetTask", {"id": task}, text)
-
-    def subscribe(self, text: str, task: str) -> WireRequest:
-        return self._encode("SubscribeToTask", {"id": task}, text)
-
-    def list(self, page_request: PageRequest) -> WireRequest:
-        query = {"pageSize": page_request.size, "pageToken": page_request.token, "status": page_request.state}
-        return self._encode("ListTasks", {name: value for name, value in query.items() if value}, "")
 
     def task_id(self, response: bytes) -> str:
         return str(orjson.loads(response)["result"]["task"]["id"])
@@ -216,9 +169,9 @@ class JsonRpcCodec(_JsonCodec):
     def page(self, response: bytes) -> TaskPage:
         return _task_page(orjson.loads(response)["result"])
 
-    def _encode(self, method: str, params: dict[str, Any], text: str) -> WireRequest:
-        path = f"/{method}" if self.by_method else f"/{agent_of(text)}" if self.tenants else "/"
-        return WireRequest(path, orjson.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params}))
+    def _encode(self, rpc: str, request: Request, text: str) -> WireRequest:
+        path = f"/{rpc}" if self.by_method else f"/{agent_of(text)}" if self.tenants else "/"
+        return jsonrpc_request(rpc, request, path)
 
 
 @dataclass(frozen=True, slots=True)

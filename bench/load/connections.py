@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
+from tests.load.requests import HEADERS, WireRequest
+
 from bench.load import http1, http2
-from bench.load.codecs import HEADERS, Codec, WireRequest
+from bench.load.codecs import Codec
 
 
 class WrongResponse(Exception):

@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
 import uvloop
+from tests.load.requests import WireRequest
 
 from bench.load import pages, subscribers, tools
-from bench.load.codecs import CODECS, Codec, WireRequest
+from bench.load.codecs import CODECS, Codec
 from bench.load.connections import Connection, WrongResponse, connect
 from bench.load.jobs import Job, LoadResult
 from bench.resources import cpu_by_thread

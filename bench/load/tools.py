@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.load.codecs import HEADERS, WireRequest
+from tests.load.requests import HEADERS, WireRequest
+
 from bench.load.connections import WrongResponse
 from bench.load.jobs import Job, LoadResult
 from bench.resources import cpu

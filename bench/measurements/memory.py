@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Final
 
 import uvloop
+from tests.load.requests import WireRequest
 
-from bench.load.codecs import CODECS, Codec, WireRequest
+from bench.load.codecs import CODECS, Codec
 from bench.load.connections import Connection, WrongResponse, connect
 from bench.resources import resident
 from bench.responses import TEXT

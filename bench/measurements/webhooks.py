@@ -14,8 +14,9 @@ from typing import Final
 
 import orjson
 import uvloop
+from tests.load.requests import WireRequest
 
-from bench.load.codecs import CODECS, WireRequest
+from bench.load.codecs import CODECS
 from bench.load.connections import WrongResponse, connect
 from bench.load.process import Meter, drive, stream_call
 from bench.responses import EVENTS

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -224,10 +225,12 @@ def _listening(contestant: Contestant, server_folder: ServerFolder) -> dict[str,
 
 
 def free_port() -> int:
-    """Returns a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Returns a free port outside the range from which the system assigns ports, so that no connection takes it."""
+    while True:
+        port = random.randrange(10_000, 32_000)
+        with suppress(OSError), socket.socket() as probe:
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def write_addresses(file: str, targets: dict[str, str]) -> None:

@@ -1,12 +1,13 @@
-"""Random ids from a pool, so that the system is called once per 256 ids.
+"""The ids and the time of this process, for those who get no other source of them.
 
-Each call of os.urandom releases the interpreter's lock, and a request that needs three ids would wait three times to
-get it back from other threads.
+Random ids come from a pool, so that the system is called once per 256 ids. Each call of os.urandom releases the
+interpreter's lock, and a request that needs three ids would wait three times to get it back from other threads.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Final
@@ -53,3 +54,8 @@ class IdGenerator:
 
 
 IDS: Final = IdGenerator()  # the generator of this process
+
+
+def now_ms() -> int:
+    """Milliseconds since the epoch, by this machine's clock."""
+    return time.time_ns() // 1_000_000

@@ -43,7 +43,8 @@ class Upload:
         """Calls that the server ended."""
 
     async def run(self, address: str, until: float) -> int:
-        """Returns how many calls it made. Keeps the connection open until the time, or until all calls have ended."""
+        """Returns how many calls it made. Keeps the connection open until all calls have ended, or until the time, but
+        not before all have begun."""
         try:
             reader, writer = await h2.connect(address)
         except BROKEN:
@@ -51,7 +52,7 @@ class Upload:
         reading = asyncio.create_task(self._read(reader, writer))
         started = 0
         try:
-            while time.monotonic() < until and not reading.done():
+            while (time.monotonic() < until or started < self._calls) and not reading.done():
                 if started < self._calls:
                     started += 1
                     self._start(writer, 2 * started - 1)

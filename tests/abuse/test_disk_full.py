@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +30,9 @@ async def counter(turn: Turn):
         yield f"chunk {n}\\n"
         await asyncio.sleep(0.01)
 """
+
+RECOVERY_TIMEOUT: Final = 90.0
+"""Seconds in which the server works again, on any machine."""
 
 SPACE_BYTES: Final = 400_000
 """What the log of the database may still grow by."""
@@ -76,13 +78,11 @@ async def test_a_full_disk_is_one_line_a_failure_and_everything_works_afterwards
             assert set(statuses) == {200, 503}
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, limits)
 
-            deadline = time.monotonic() + 15
-            while (await send(session, server, "", "small"))[0] != 200:
-                assert time.monotonic() < deadline, "it does not work again"
-                await asyncio.sleep(0.2)
-            while await state_of(session, server, counting) != "TASK_STATE_COMPLETED":
-                assert time.monotonic() < deadline, "the turn whose events waited has not ended"
-                await asyncio.sleep(0.2)
+            async with asyncio.timeout(RECOVERY_TIMEOUT):
+                while (await send(session, server, "", "small"))[0] != 200:  # noqa: ASYNC110 - another process's state
+                    await asyncio.sleep(0.2)
+                while await state_of(session, server, counting) != "TASK_STATE_COMPLETED":  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
         server.process.terminate()
         assert server.ends() == 0
         log = server.err.rest()

@@ -11,8 +11,8 @@ import aiohttp
 import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
-from tests.abuse.test_abuse import program, read_line
 from tests.cli.server import Server, serving
+from tests.overload.programs import program, read_line
 
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc

@@ -28,8 +28,10 @@ READERS: Final = 3
 MAX_MEMORY_MIB: Final = 400
 """Of the server, for an artifact of any size."""
 MAX_WAL_MIB: Final = 256
+MAX_SEND_SHARE: Final = 0.5
+"""Of the time that the reads take, for one send: one that is held up waits for all of them."""
 MAX_SEND_SECONDS: Final = 5.0
-"""Far above the usual time, since a busy machine delays single sends."""
+"""Allowed in any case: reads may be over soon."""
 
 AGENTS: Final = '''
 from dragoman import Turn, agent
@@ -169,11 +171,12 @@ async def test_readers_of_a_large_artifact_hold_up_nobody_and_take_no_memory(
         watching = asyncio.create_task(watch.run())
         digests = await asyncio.gather(*(read_content(server, task["id"]) for _ in range(READERS)))
         watching.cancel()
-        lines.append(f"read in {time.perf_counter() - began:.0f} s: {watch.line()}, WAL {watch.wal_mib} MiB")
+        took = time.perf_counter() - began
+        lines.append(f"read in {took:.0f} s: {watch.line()}, WAL {watch.wal_mib} MiB")
         lines.append(f"memory at most {memory_mib(server)} MiB, then {memory_mib(server, 'VmRSS')}")
         with capsys.disabled():
             print(f"\n{kind}, {SIZE_MIB} MiB:", json.dumps(lines, indent=1))
         assert digests == [expected_digest()] * READERS
         assert memory_mib(server) < MAX_MEMORY_MIB
-        assert max(watch.send_seconds) < MAX_SEND_SECONDS
+        assert max(watch.send_seconds) < max(MAX_SEND_SECONDS, MAX_SEND_SHARE * took)
         assert watch.wal_mib < MAX_WAL_MIB

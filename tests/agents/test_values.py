@@ -324,6 +324,10 @@ class Color(Enum):
     RED = "red"
 
 
+class Size(Enum):
+    SMALL = ("s", 1)
+
+
 MOMENTS: list[object] = [
     datetime(2026, 1, 2, 3, 4, 5),
     datetime(2026, 1, 2, 3, 4, 5, 600, tzinfo=UTC),
@@ -356,6 +360,17 @@ def test_dates_and_their_like_are_encoded_as_in_pydantic_models(value: object) -
     expected = Model(value=value).model_dump(mode="json")
     assert to_json(Record(value)) == to_json({"value": value}) == to_json(Model(value=value)) == expected
     assert to_json([Record([value])]) == [{"value": [expected["value"]]}]
+
+
+@pytest.mark.parametrize("value", MOMENTS, ids=str)
+async def test_dates_and_their_like_are_returned_as_the_text_that_they_are_in_data(value: object) -> None:
+    task = await returned(value)
+    (part,) = task.artifacts[0].parts
+    assert (part.text, state_of(task)) == (to_json({"value": value})["value"], "COMPLETED")
+
+
+async def test_the_member_of_an_enum_is_returned_as_its_value() -> None:
+    assert parts_of(Size.SMALL) == parts_of(("s", 1))
 
 
 async def test_data_of_24_levels_is_accepted() -> None:

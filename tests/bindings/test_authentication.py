@@ -188,7 +188,13 @@ async def test_viewers_and_limited_operators_may_call_what_is_meant_for_them() -
     connection: Any = Connection()
     viewer, limited = named("vera", "viewer"), named("tom", "operator", "scope:s")
     authenticate = authenticate_operator
-    assert (await authenticate(viewer.items(), options(), connection, viewer=True)).principal == "vera"
+    assert (await authenticate(viewer.items(), options(), connection, grant="viewer")).principal == "vera"
+    with pytest.raises(PermissionDenied, match=r'needs the grant "operator" or "auditor"$'):
+        await authenticate(viewer.items(), options(), connection, grant="auditor")
+    auditor = named("aude", "auditor")
+    assert (await authenticate(auditor.items(), options(), connection, grant="auditor")).principal == "aude"
+    with pytest.raises(PermissionDenied, match=r'needs the grant "operator" or "viewer"$'):
+        await authenticate(auditor.items(), options(), connection, grant="viewer")
     with pytest.raises(PermissionDenied, match=r'needs the grant "operator"$'):
         await authenticate(viewer.items(), options(), connection)
     assert (await authenticate(limited.items(), options(), connection, limited=True)).principal == "tom"

@@ -309,8 +309,13 @@ TABLE = [
 ]
 
 
-def rows(attribute: str) -> list[Any]:
-    return [pytest.param(bad, id=bad.name) for bad in TABLE if getattr(bad, attribute) is not None]
+BINDINGS = ("v1_rest", "v03_rest", "v1_grpc", "v03_grpc")
+
+
+def rows(binding: str) -> list[Any]:
+    """The inputs that a binding can carry."""
+    inputs = [bad for bad in TABLE if getattr(bad, binding) is not None]
+    return [pytest.param(binding, bad, id=f"{binding}-{bad.name}") for bad in inputs]
 
 
 async def rejected_over_http(server: Server, bad: InvalidInput, request: tuple[str, str, Any]) -> dict[str, Any]:
@@ -330,18 +335,6 @@ async def rejected_over_http(server: Server, bad: InvalidInput, request: tuple[s
     return response
 
 
-@pytest.mark.parametrize("bad", rows("v1_rest"))
-async def test_invalid_input_is_rejected_over_rest(server: Server, bad: InvalidInput) -> None:
-    assert bad.v1_rest is not None
-    assert set(await rejected_over_http(server, bad, bad.v1_rest)) == {"error"}
-
-
-@pytest.mark.parametrize("bad", rows("v03_rest"))
-async def test_invalid_input_is_rejected_over_rest_of_0_3(server: Server, bad: InvalidInput) -> None:
-    assert bad.v03_rest is not None
-    assert {"code", "type", "message", "error"} == set(await rejected_over_http(server, bad, bad.v03_rest))
-
-
 async def rejected_over_grpc(server: Server, bad: InvalidInput, call: Callable[[Server], Any]) -> None:
     before = await server.total()
     with pytest.raises(grpc.aio.AioRpcError) as caught:
@@ -354,16 +347,17 @@ async def rejected_over_grpc(server: Server, bad: InvalidInput, call: Callable[[
     assert await server.total() == before
 
 
-@pytest.mark.parametrize("bad", rows("v1_grpc"))
-async def test_invalid_input_is_rejected_over_grpc(server: Server, bad: InvalidInput) -> None:
-    assert bad.v1_grpc is not None
-    await rejected_over_grpc(server, bad, bad.v1_grpc)
+MEMBERS = {"v1_rest": {"error"}, "v03_rest": {"code", "type", "message", "error"}}
+"""The members of an error over HTTP."""
 
 
-@pytest.mark.parametrize("bad", rows("v03_grpc"))
-async def test_invalid_input_is_rejected_over_grpc_of_0_3(server: Server, bad: InvalidInput) -> None:
-    assert bad.v03_grpc is not None
-    await rejected_over_grpc(server, bad, bad.v03_grpc)
+@pytest.mark.parametrize(("binding", "bad"), [row for name in BINDINGS for row in rows(name)])
+async def test_invalid_input_is_rejected_over_every_binding(server: Server, binding: str, bad: InvalidInput) -> None:
+    call = getattr(bad, binding)
+    if binding in MEMBERS:
+        assert set(await rejected_over_http(server, bad, call)) == MEMBERS[binding]
+    else:
+        await rejected_over_grpc(server, bad, call)
 
 
 @pytest.mark.parametrize("tenant", ["other", f"{SCOPE}/agents/echo"])

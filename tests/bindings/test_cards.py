@@ -11,6 +11,7 @@ from tests.bindings.fake_service import FakeService, make_cards, over_http
 from dragoman.bindings.cards import Cards, Origin
 from dragoman.bindings.options import BoundAddress
 from dragoman.core.errors import AgentNotFound
+from dragoman.wire.cards.remote_card import GRPC_LISTING
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
 CARD = "/.well-known/agent-card.json"
@@ -43,7 +44,7 @@ async def test_a_matching_etag_is_not_modified() -> None:
     async with over_http(FakeService()) as client:
         async with client.get(CARD) as answer:
             etag = answer.headers["ETag"]
-            assert answer.headers["Vary"] == "A2A-Version"
+            assert answer.headers["Vary"] == "A2A-Version, A2A-Extensions"
             assert "max-age" in answer.headers["Cache-Control"]
         for condition in (etag, f'"x", W/{etag}', "*"):
             async with client.get(CARD, headers={"If-None-Match": condition}) as answer:
@@ -90,15 +91,21 @@ async def test_an_invalid_host_is_not_used(host: str) -> None:
     assert returned["url"].startswith("http://127.0.0.1:")
 
 
+def asking(url: str, name: str, *, forwarded: bool = False) -> Origin:
+    """The origin of a caller that takes gRPC."""
+    return Origin(url, name, forwarded, lists_grpc=True)
+
+
 @pytest.mark.parametrize(
     ("bound", "origin", "address"),
     [
-        (BoundAddress("127.0.0.1", 50051), Origin("http://localhost:80", "localhost"), "127.0.0.1:50051"),
-        (BoundAddress("0.0.0.0", 50051), Origin("http://box.test:80", "box.test"), "box.test:50051"),
-        (BoundAddress("::", 50051), Origin("http://[::1]:80", "[::1]"), "[::1]:50051"),
+        (BoundAddress("127.0.0.1", 50051), asking("http://localhost:80", "localhost"), "127.0.0.1:50051"),
+        (BoundAddress("0.0.0.0", 50051), asking("http://box.test:80", "box.test"), "box.test:50051"),
+        (BoundAddress("::", 50051), asking("http://[::1]:80", "[::1]"), "[::1]:50051"),
         (BoundAddress("0.0.0.0", 50051), None, "localhost:50051"),
-        (BoundAddress("127.0.0.1", 50051), Origin("https://pub.test", "pub.test", forwarded=True), ""),
-        (None, Origin("http://box.test", "box.test"), ""),
+        (BoundAddress("127.0.0.1", 50051), asking("https://pub.test", "pub.test", forwarded=True), ""),
+        (None, asking("http://box.test", "box.test"), ""),
+        (BoundAddress("127.0.0.1", 50051), Origin("http://localhost:80", "localhost"), ""),
     ],
 )
 def test_the_grpc_address_is_one_that_the_caller_can_reach(
@@ -108,6 +115,20 @@ def test_the_grpc_address_is_one_that_the_caller_can_reach(
     cards.grpc = bound
     assert (f'"{address}"' in cards.document("echo", origin).body.decode()) == bool(address)
     assert ("GRPC" in cards.document("echo", origin).body.decode()) == bool(address)
+
+
+async def test_a_card_has_addresses_of_its_own_origin_unless_its_reader_takes_others() -> None:
+    """Clients refuse a card whose addresses have several origins, and the port of gRPC is one of its own."""
+    cards = make_cards()
+    async with over_http(FakeService(), cards) as client:
+        cards.grpc = BoundAddress("127.0.0.1", 50051)
+        async with client.get(CARD) as answer:
+            usual = await answer.json()
+        async with client.get(CARD, headers={"A2A-Extensions": f"urn:other, {GRPC_LISTING}"}) as answer:
+            wider = await answer.json()
+    urls = [one["url"] for one in (*usual["supportedInterfaces"], *usual["additionalInterfaces"])]
+    assert {url.removesuffix("/v1") for url in urls} == {usual["url"]}
+    assert "127.0.0.1:50051" in [one["url"] for one in wider["supportedInterfaces"]]
 
 
 def test_cards_are_cached_by_address_up_to_a_limit() -> None:

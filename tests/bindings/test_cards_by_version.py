@@ -27,6 +27,7 @@ pytestmark = pytest.mark.long
 
 CARD, LEGACY_CARD = "/.well-known/agent-card.json", "/.well-known/agent.json"
 PATHS = (CARD, LEGACY_CARD)
+VARY = "A2A-Version, A2A-Extensions"
 CITE = "https://ext.example/cite/v1"
 AUTHORIZATION_CODE = {
     "authorizationUrl": "https://id.example/authorize",
@@ -163,7 +164,7 @@ async def test_each_version_has_its_own_etag_and_varies_by_version(server: Serve
     for path in PATHS:
         for version in ("1.0", "0.3", "0.2", "0.1", ""):
             async with server.http.get(path, headers={"A2A-Version": version}) as answer:
-                assert answer.headers["Vary"] == "A2A-Version"
+                assert answer.headers["Vary"] == VARY
                 assert answer.headers["Cache-Control"] == "public, max-age=300"
                 tags[path, version] = answer.headers["ETag"]
     assert len({tags[path, version] for path in PATHS for version in ("1.0", "0.3", "0.1", "")}) == 5
@@ -172,7 +173,7 @@ async def test_each_version_has_its_own_etag_and_varies_by_version(server: Serve
     for (path, version), tag in tags.items():
         headers = {"A2A-Version": version, "If-None-Match": tag}
         async with server.http.get(path, headers=headers) as answer:
-            assert (answer.status, answer.headers["ETag"], answer.headers["Vary"]) == (304, tag, "A2A-Version")
+            assert (answer.status, answer.headers["ETag"], answer.headers["Vary"]) == (304, tag, VARY)
         # The tag of another version does not match.
         other = "0.1" if version != "0.1" else "1.0"
         async with server.http.get(path, headers={**headers, "A2A-Version": other}) as answer:
@@ -182,8 +183,8 @@ async def test_each_version_has_its_own_etag_and_varies_by_version(server: Serve
 async def test_with_cors_cards_also_vary_by_origin(tmp_path: Path) -> None:
     async with serving(tmp_path, cors=("https://app.example",)) as server:
         for origin, vary in (
-            ("https://app.example", "A2A-Version, Origin"),
-            (None, "A2A-Version, Origin"),
+            ("https://app.example", f"{VARY}, Origin"),
+            (None, f"{VARY}, Origin"),
             ("https://else.example", "Origin"),  # it is rejected
         ):
             async with server.http.get(CARD, headers={"Origin": origin} if origin else {}) as answer:
@@ -222,23 +223,38 @@ OURS = [{"uri": extension.uri, "description": extension.description} for extensi
 PROVIDER = {"organization": "Acme", "url": "https://acme.example"}
 
 
-async def test_1_0_has_every_field(server: Server) -> None:
-    card = await server.card(A2A_Version="1.0")
-    assert card["securitySchemes"] == MEMBERS
-    assert card["securityRequirements"] == REQUIREMENTS
-    assert card["capabilities"].pop("extensions") == [*EXTENSIONS, *OURS]
-    assert card["capabilities"] == {"streaming": True, "pushNotifications": True}
-    assert card["provider"] == PROVIDER
+CAPABILITIES = {"streaming": True, "pushNotifications": True, "extensions": [*EXTENSIONS, *OURS]}
+SINCE_0_3 = {"capabilities": {**CAPABILITIES, "stateTransitionHistory": True}, "provider": PROVIDER}
+
+FIELDS: dict[str, dict[str, Any]] = {
+    "1.0": {
+        "securitySchemes": MEMBERS,
+        "securityRequirements": REQUIREMENTS,
+        "capabilities": CAPABILITIES,
+        "provider": PROVIDER,
+    },
+    "0.3": {"securitySchemes": OPENAPI, "security": SECURITY, **SINCE_0_3},
+    "0.2": {"securitySchemes": OPENAPI, "security": SECURITY, **SINCE_0_3},
+    "0.1": {
+        "authentication": {"schemes": ["Bearer", "apiKey", "oauth2", "openIdConnect", "mutualTLS"]},
+        "capabilities": {"streaming": True, "pushNotifications": True, "stateTransitionHistory": True},
+        "provider": PROVIDER,
+    },
+    "": {  # the shapes of all versions
+        "securitySchemes": {name: {**OPENAPI[name], **MEMBERS[name]} for name in SCHEMES},
+        "security": SECURITY,
+        "securityRequirements": REQUIREMENTS,
+        **SINCE_0_3,
+    },
+}
+"""The fields of a card whose agent declares everything, by the requested version."""
 
 
-@pytest.mark.parametrize("version", ["0.3", "0.2"])
-async def test_0_3_has_every_field(server: Server, version: str) -> None:
-    card = await server.card(A2A_Version=version)
-    assert card["securitySchemes"] == OPENAPI
-    assert card["security"] == SECURITY
-    assert card["capabilities"]["extensions"] == [*EXTENSIONS, *OURS]
-    assert card["capabilities"]["stateTransitionHistory"] is True
-    assert card["provider"] == PROVIDER
+@pytest.mark.parametrize("version", FIELDS)
+@pytest.mark.parametrize("path", PATHS)
+async def test_a_card_has_every_field_of_its_version(server: Server, path: str, version: str) -> None:
+    card = await server.card(path, A2A_Version=version)
+    assert {name: card[name] for name in FIELDS[version]} == FIELDS[version]
 
 
 RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/rich"
@@ -262,24 +278,10 @@ async def test_0_3_over_rest_is_protojson_of_the_grpc_message(server: Server, lo
         assert [skill.name for skill in parsed.skills] == [skill.name for skill in message.skills]
 
 
-async def test_0_1_has_every_field_of_its_version(server: Server) -> None:
-    card = await server.card(A2A_Version="0.1")
-    assert card["authentication"] == {"schemes": ["Bearer", "apiKey", "oauth2", "openIdConnect", "mutualTLS"]}
-    assert card["capabilities"] == {"streaming": True, "pushNotifications": True, "stateTransitionHistory": True}
-    assert card["provider"] == PROVIDER
+async def test_an_agent_without_schemes_has_none_in_0_1(server: Server) -> None:
     card = await server.card(f"/plain{LEGACY_CARD}", A2A_Version="0.1")
     assert card["authentication"] == {"schemes": []}
     assert card["capabilities"]["stateTransitionHistory"] is False
-
-
-@pytest.mark.parametrize("path", PATHS)
-async def test_without_a_version_fields_have_the_shapes_of_all_versions(server: Server, path: str) -> None:
-    card = await server.card(path)
-    assert card["securitySchemes"] == {name: {**OPENAPI[name], **MEMBERS[name]} for name in SCHEMES}
-    assert (card["security"], card["securityRequirements"]) == (SECURITY, REQUIREMENTS)
-    assert card["capabilities"]["extensions"] == [*EXTENSIONS, *OURS]
-    assert card["capabilities"]["stateTransitionHistory"] is True
-    assert card["provider"] == PROVIDER
 
 
 async def test_grpc_messages_have_the_same_fields(server: Server, locked: Server) -> None:

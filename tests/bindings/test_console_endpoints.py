@@ -56,3 +56,13 @@ async def test_an_exchange_names_the_invalid_field(tmp_path: Path, body: Any) ->
     status, answer = await ask(tmp_path, "POST", "/console/token", body=body)
     assert status == 400
     assert "must be a string" in answer["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "uri", ["https://evil.example/console", "http://127.0.0.1.evil.example/console", "", "/console"]
+)
+async def test_an_exchange_is_for_the_page_that_asks(tmp_path: Path, uri: str) -> None:
+    body = {"issuer": "x", "code": "c", "codeVerifier": "v", "redirectUri": uri}
+    status, answer = await ask(tmp_path, "POST", "/console/token", body=body)
+    assert status == 400
+    assert "redirectUri: must be the page" in answer["error"]["message"]

@@ -18,6 +18,7 @@ from dragoman.bindings.grpc import server as bindings
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import ANONYMOUS, Identity
 from dragoman.core.errors import A2AError, Unauthenticated, Unavailable
+from dragoman.security.authenticators.composite import CompositeAuthenticator
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import AppTimings, open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -87,6 +88,27 @@ async def test_only_the_streams_of_a_revoked_key_end() -> None:
     streams.close()
     await asyncio.wait((bob.task, reader.task))
     assert isinstance(bob.end_reason, Unavailable)
+
+
+async def test_the_streams_of_an_expired_token_end_and_those_of_its_successor_stay() -> None:
+    """Both tokens are of one principal, and have no id."""
+    now = 1000
+    authenticator = CompositeAuthenticator((), lambda: now)
+    streams = StreamRegistry()
+    old, new, static = await readers(
+        streams, Identity("alice", expires=2000), Identity("alice", expires=3000), Identity("token")
+    )
+    await streams.recheck_credentials(authenticator)
+    assert not old.task.done()
+    now = 2000
+    await streams.recheck_credentials(authenticator)
+    await asyncio.wait((old.task,))
+    assert isinstance(old.end_reason, Unauthenticated)
+    assert old.end_reason.message == "the token has expired"
+    assert not new.task.done()
+    assert not static.task.done()
+    streams.close()
+    await asyncio.wait((new.task, static.task))
 
 
 async def test_streams_stay_open_while_credentials_cannot_be_checked() -> None:

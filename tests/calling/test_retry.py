@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.clocks import SleepingClock
 
 from dragoman.calling.errors import Busy, NotFound, OutcomeUnknown, ServerUnavailable
 from dragoman.calling.retry import (
@@ -27,13 +28,6 @@ from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def update(state: pb.TaskState, cursor: str = "e.t.1") -> pb.StreamResponse:
@@ -168,7 +162,7 @@ async def test_a_call_is_repeated_until_it_succeeds() -> None:
 
 
 async def test_retries_end_with_the_budget_or_a_final_error() -> None:
-    clock = Clock()
+    clock = SleepingClock()
     pauses: list[float] = []
 
     async def sleep(seconds: float) -> None:

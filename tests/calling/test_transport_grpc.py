@@ -118,16 +118,19 @@ async def test_statuses_and_invalid_bytes_raise_errors() -> None:
         await transport.close()
 
 
-async def test_an_unavailable_server_gets_a_new_channel() -> None:
+@pytest.mark.parametrize(("keeps_channels", "channels"), [(False, 2), (True, 1)])
+async def test_an_unavailable_server_gets_a_new_channel_unless_channels_are_kept(
+    keeps_channels: bool, channels: int
+) -> None:
     opened: list[str] = []
     async with serving() as (script, target):
-        transport = connected(target, opened)
+        transport = connected(target, opened, keeps_channels=keeps_channels)
         script.status = grpc.StatusCode.UNAVAILABLE
         with pytest.raises(ServerUnavailable):
             await transport.call("GetTask", GET)
         script.status = grpc.StatusCode.OK
         assert await transport.call("GetTask", GET) == pb.Task(id="t")
-        assert len(opened) == 2
+        assert len(opened) == channels
         await transport.close()
 
 
@@ -150,19 +153,6 @@ async def test_calls_of_a_replaced_channel_go_on_and_its_last_one_closes_it() ->
         script.ends.set()
         assert [event async for event in events] == []
         assert channels[0].get_state() is grpc.ChannelConnectivity.SHUTDOWN
-        await transport.close()
-
-
-async def test_a_kept_channel_is_used_again_after_the_server_was_unavailable() -> None:
-    opened: list[str] = []
-    async with serving() as (script, target):
-        transport = connected(target, opened, keeps_channels=True)
-        script.status = grpc.StatusCode.UNAVAILABLE
-        with pytest.raises(ServerUnavailable):
-            await transport.call("GetTask", GET)
-        script.status = grpc.StatusCode.OK
-        assert await transport.call("GetTask", GET) == pb.Task(id="t")
-        assert len(opened) == 1
         await transport.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -139,6 +139,45 @@ async def test_an_error_event_raises_its_error() -> None:
         await states(stream)
 
 
+HEARTBEATS = (
+    *(b": ping\n\n", b"event: ping\ndata: 10:00:00\n\n", b"event: ping\ndata: {}\n\n"),
+    *(b"data:\n\n", b"data\n\n"),
+)
+
+
+@pytest.mark.parametrize("binding", ["HTTP+JSON", "JSONRPC"])
+async def test_heartbeats_of_a_stream_are_skipped_and_responses_under_any_name_are_read(binding: str) -> None:
+    task = orjson.dumps({"task": TASK} if binding == "HTTP+JSON" else {"jsonrpc": "2.0", "result": {"task": TASK}})
+    body = b"".join(beat + b"event: status-update\ndata: %s\n\n" % task for beat in HEARTBEATS)
+    http = ScriptedHttp(ScriptedResponse(200, "text/event-stream", body))
+    assert len(await states(transport(binding, http).stream("SubscribeToTask", SUBSCRIBE))) == len(HEARTBEATS)
+
+
+@pytest.mark.parametrize("binding", ["HTTP+JSON", "JSONRPC"])
+async def test_an_error_under_a_name_of_its_own_is_raised(binding: str) -> None:
+    data = b"event: error\ndata: %s\n\n" % orjson.dumps({"error": {"code": 500, "message": "broken"}})
+    http = ScriptedHttp(ScriptedResponse(200, "text/event-stream", data))
+    with pytest.raises(ClientError, match="broken"):
+        await states(transport(binding, http).stream("SubscribeToTask", SUBSCRIBE))
+
+
+@pytest.mark.parametrize("binding", ["HTTP+JSON", "JSONRPC"])
+async def test_an_integer_that_would_be_rounded_is_text(binding: str) -> None:
+    task = {**TASK, "artifacts": [{"artifactId": "a", "parts": [{"data": {"id": 2**53 + 1}}]}]}
+    answer = task if binding == "HTTP+JSON" else {"jsonrpc": "2.0", "result": task}
+    event = {"task": task} if binding == "HTTP+JSON" else {"jsonrpc": "2.0", "result": {"task": task}}
+    called = cast(pb.Task, await transport(binding, ScriptedHttp(json(answer))).call("GetTask", GET))
+    stream = transport(binding, ScriptedHttp(events(event))).stream("SubscribeToTask", SUBSCRIBE)
+    streamed = [response.task async for response in stream]
+    for found in (called, *streamed):
+        assert found.artifacts[0].parts[0].data.struct_value.fields["id"].string_value == "9007199254740993"
+
+
+async def test_a_stream_without_content_has_no_events() -> None:
+    http = ScriptedHttp(ScriptedResponse(204, "", b""))
+    assert await states(transport("HTTP+JSON", http).stream("SubscribeToTask", SUBSCRIBE)) == []
+
+
 async def test_a_stream_has_a_limit() -> None:
     http = ScriptedHttp(events(*[{"task": TASK}] * 100))
     with pytest.raises(ProtocolError, match="the stream is longer than 500 bytes"):
@@ -179,6 +218,38 @@ async def test_a_rejected_subscription_is_not_repeated() -> None:
     with pytest.raises(CallRefused):
         await states(transport("HTTP+JSON", http).stream("SubscribeToTask", SUBSCRIBE))
     assert [method for method, _, _ in http.requests] == ["POST"]
+
+
+def redirect(location: str, status: int = 307) -> ScriptedResponse:
+    response = ScriptedResponse(status, "text/html", b"")
+    response.headers["location"] = location
+    return response
+
+
+@pytest.mark.parametrize("location", ["/rpc/", f"{ADDRESS}/rpc/"])
+async def test_a_redirect_within_the_server_is_followed_once_with_method_and_body(location: str) -> None:
+    http = ScriptedHttp(redirect(location), json({"jsonrpc": "2.0", "result": TASK}))
+    await transport("JSONRPC", http).call("GetTask", GET)
+    (first, second) = http.requests
+    assert (second[1], first[0], first[2]) == (f"{ADDRESS}/rpc/", second[0], second[2])
+
+    endless = ScriptedHttp(redirect("/a"), redirect("/b"))
+    with pytest.raises(ProtocolError, match=r"redirect .307. to /b"):
+        await transport("JSONRPC", endless).call("GetTask", GET)
+
+
+@pytest.mark.parametrize(
+    ("location", "status"),
+    [
+        *(("http://other/rpc", 307), ("https://server/rpc", 307), ("//other/rpc", 308), ("http://[/", 307)),
+        *(("", 307), ("/rpc/", 302), ("/rpc/", 303)),
+    ],
+)
+async def test_no_other_redirect_gets_the_credentials_or_another_method(location: str, status: int) -> None:
+    http = ScriptedHttp(redirect(location, status))
+    with pytest.raises(ProtocolError, match="redirect"):
+        await transport("JSONRPC", http).call("GetTask", GET)
+    assert len(http.requests) == 1
 
 
 async def test_a_call_that_jsonrpc_lacks_is_not_supported() -> None:

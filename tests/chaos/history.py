@@ -9,10 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, Final
 
-from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from tests.load.requests import RESUME
 
-RESUME: Final = "urn:dragoman:resume:v1"
-"""The extension that adds `cursor` and `sequence` to the metadata of events."""
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

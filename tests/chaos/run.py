@@ -50,7 +50,6 @@ from tests.chaos.load.clients import RandomClient
 from tests.chaos.load.followers import Stage
 from tests.chaos.load.mcp_clients import McpClient
 from tests.chaos.load.receivers import Receivers
-from tests.chaos.load.transports import BINDINGS
 from tests.chaos.report import RunReport, commit, name_of
 from tests.chaos.targets.replicas import missing
 from tests.chaos_checker.call_checker import canceled_by_leaving
@@ -58,6 +57,7 @@ from tests.chaos_checker.cancel_checker import judge_cancels, reported_canceled
 from tests.chaos_checker.checker import GRACE, StoredTask, judge
 from tests.chaos_checker.end_checker import drained
 from tests.chaos_checker.step_checker import finished_steps, judge_steps
+from tests.load.transports import BINDINGS
 
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

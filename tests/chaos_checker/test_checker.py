@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from tests.chaos.history import (
-    RESUME,
     Acknowledged,
     Canceled,
     Closed,
@@ -27,8 +26,9 @@ from tests.chaos.history import (
     load,
     shape,
 )
-from tests.chaos.load.transports import placed
 from tests.chaos_checker.checker import StoredEvent, StoredTask, judge, outputs, turns
+from tests.load.requests import RESUME
+from tests.load.transports import placed
 
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

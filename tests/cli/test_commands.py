@@ -16,7 +16,7 @@ from tests.cli.server import Server
 from typer.testing import CliRunner
 
 from dragoman.cli import COMMANDS, ExitCode, load_command
-from dragoman.cli.commands import add_command, argument, flag, option
+from dragoman.cli.commands import Command, argument, flag, option
 
 NOT_THERE = "00000000-0000-7000-8000-000000000000"
 
@@ -114,7 +114,7 @@ def test_help_imports_no_command() -> None:
         "print([name for name in sys.modules if name.startswith('dragoman.cli.') or name in ('grpc', 'aiohttp')])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
+    assert done.stdout == "['dragoman.cli.standard_streams']\n"
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -139,7 +139,7 @@ def test_a_dataclass_stands_for_its_options_and_the_result_is_the_exit_code() ->
         return ExitCode.NOT_FOUND if place.zone > 1 else None
 
     app = typer.Typer()
-    add_command(app, "go", go)
+    Command(go).add_to(app, "go")
     run = partial(CliRunner().invoke, app)
     assert "--city" in run(["--help"]).output
     assert "Go somewhere." in run(["--help"]).output

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import io
 import json
 import logging
+import logging.config
 import re
 import sys
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 import pytest
@@ -19,6 +21,24 @@ from tests.hostile import kinds
 from dragoman import Turn, agent
 from dragoman.cli import logs
 from dragoman.core.trace import CURRENT_TURN
+
+
+@pytest.fixture(autouse=True)
+def restored_loggers() -> Iterator[None]:
+    """Restores the loggers that a test configures."""
+    loggers = [logging.getLogger(), *map(logging.getLogger, ("dragoman", "dragoman.access", "dragoman.turns"))]
+    before = [(logger, logger.handlers[:], logger.level) for logger in loggers]
+    disabled = [
+        (logger, logger.disabled)
+        for logger in logging.root.manager.loggerDict.values()
+        if isinstance(logger, logging.Logger)
+    ]
+    yield
+    for logger, handlers, level in before:
+        logger.handlers[:] = handlers
+        logger.setLevel(level)
+    for logger, was_disabled in disabled:
+        logger.disabled = was_disabled
 
 
 def record(**extra: object) -> logging.LogRecord:
@@ -167,31 +187,51 @@ def test_the_level_decides_which_lines_are_written(
     log_format: logs.LogFormat, level: logs.LogLevel, development: bool | None, shown: list[str],
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    try:
-        logs.configure_logging(log_format, level, development=development)
-        logging.getLogger("dragoman.access").info("line access")
-        logging.getLogger("dragoman.turns").info("line turns")
-        logging.getLogger("mine").info("line own")
-        logging.getLogger("mine").debug("line own debug")
-        logging.getLogger("asyncio").debug("line of a library")
-    finally:
-        logs.configure_logging("text")
-        root.handlers[:], root.level = before
+    logs.configure_logging(log_format, level, development=development)
+    logging.getLogger("dragoman.access").info("line access")
+    logging.getLogger("dragoman.turns").info("line turns")
+    logging.getLogger("mine").info("line own")
+    logging.getLogger("mine").debug("line own debug")
+    logging.getLogger("asyncio").debug("line of a library")
     assert re.findall(r"line ([a-z ]*[a-z])", capsys.readouterr().err) == shown
 
 
 def test_configuring_twice_prints_once(capsys: pytest.CaptureFixture[str]) -> None:
-    root = logging.getLogger()
-    before = root.handlers[:], root.level
-    try:
-        logs.configure_logging("text")
-        logs.configure_logging("json")
-        logging.getLogger("dragoman").info("hello")
-    finally:
-        root.handlers[:], root.level = before
-    assert json.loads(capsys.readouterr().err)["message"] == "hello"
+    logs.configure_logging("text")
+    logs.configure_logging("json")
+    logging.getLogger("dragoman").info("hello")
+    logging.getLogger("mine").info("hello")
+    assert [json.loads(line)["message"] for line in capsys.readouterr().err.splitlines()] == ["hello", "hello"]
+
+
+def configures_all() -> None:
+    logging.config.dictConfig({"version": 1, "root": {"level": "WARNING"}})
+
+
+def configures_from_file() -> None:
+    text = "[loggers]\nkeys=root\n[handlers]\nkeys=\n[formatters]\nkeys=\n[logger_root]\nlevel=ERROR\nhandlers=\n"
+    logging.config.fileConfig(io.StringIO(text))
+
+
+@pytest.mark.parametrize(
+    "configure", [configures_all, configures_from_file, lambda: logging.basicConfig(force=True, level="ERROR")]
+)
+def test_our_lines_go_on_when_an_agent_configures_logging(
+    configure: Callable[[], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    logs.configure_logging("text")
+    logger = logging.getLogger("dragoman.agents")
+    configure()
+    logger.info("one")
+    logger.error("two")
+    assert [line[-3:] for line in capsys.readouterr().err.splitlines()] == ["one", "two"]
+
+
+def test_the_lines_of_an_agent_go_where_its_configuration_says(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure_logging("text")
+    configures_all()
+    logging.getLogger("mine").warning("hello")
+    assert "dragoman" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("make", kinds.EXCEPTIONS.values(), ids=kinds.EXCEPTIONS)

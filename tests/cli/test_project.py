@@ -42,6 +42,7 @@ def test_the_tests_of_a_new_project_pass(tmp_path: Path) -> None:
 def test_every_setting_of_the_sample_exists_and_it_changes_none() -> None:
     assert call("config", "init").code == 0
     text = Path("dragoman.toml").read_text("utf-8")
+    assert Path("dragoman.toml").stat().st_mode & 0o777 == 0o600  # a place for tokens and passwords
     assert tomllib.loads(text) == {}
     settings = [line[1:] for line in text.splitlines() if line.startswith("#") and not line.startswith("# ")]
     names = {name.replace("-", "_") for line in settings for name in tomllib.loads(line)}

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack, cast
 
 from google.protobuf.message import Message
+from tests.clocks import SleepingClock
 
 from dragoman.calling.errors import ClientError, NotSupported, ServerUnavailable
 from dragoman.calling.retry import RetryBudget
@@ -14,7 +15,8 @@ from dragoman.calling.transport import CallFields, StreamResponses
 from dragoman.client.agent_connection import AgentConnection
 from dragoman.client.event_reducer import EventReducer
 from dragoman.client.events import Event
-from dragoman.client.transport import CallOptions, ContentTransport
+from dragoman.client.options import CallOptions
+from dragoman.client.transport import ContentTransport
 from dragoman.client.turn_stream import TurnStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
 from dragoman.wire.cards.remote_card import Interface, RemoteCard
@@ -25,20 +27,6 @@ CONNECTION_REFUSED = ServerUnavailable.for_address("there", "refused the connect
 UNSUPPORTED = NotSupported("FAILED_PRECONDITION", "no", reason="UNSUPPORTED_OPERATION")
 HOLD = object()
 """In a script: no further response."""
-
-
-class Clock:
-    """A clock that advances by the seconds slept."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await asyncio.sleep(0)
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Script:
@@ -114,7 +102,7 @@ class ScriptedConnection(AgentConnection):
 
 
 def turn_stream(
-    connection: AgentConnection, reducer: EventReducer, clock: Clock, *, inactivity_timeout: float | None = None
+    connection: AgentConnection, reducer: EventReducer, clock: SleepingClock, *, inactivity_timeout: float | None = None
 ) -> TurnStream:
     retries = RetryBudget(60, sleep=clock.sleep, clock=clock)
     return TurnStream(connection, reducer, retries, key="k", inactivity_timeout=inactivity_timeout)
@@ -123,7 +111,7 @@ def turn_stream(
 async def run(
     *scripts: Script,
     reducer: EventReducer | None = None,
-    clock: Clock | None = None,
+    clock: SleepingClock | None = None,
     silence: float | None = None,
     **options: Any,
 ) -> list[Event]:
@@ -131,7 +119,7 @@ async def run(
     connection, found = ScriptedConnection(*scripts, **options), reducer or EventReducer()
     message = pb.Message(message_id="m-1", role=pb.ROLE_USER, parts=[pb.Part(text="go")], task_id=found.task.id)
     async with asyncio.timeout(60):
-        turn = turn_stream(connection, found, clock or Clock(), inactivity_timeout=silence)
+        turn = turn_stream(connection, found, clock or SleepingClock(), inactivity_timeout=silence)
         return [event async for event in turn.send(connection.request(message))]
 
 

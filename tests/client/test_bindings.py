@@ -12,7 +12,7 @@ from tests.listing import list_tasks
 
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, check_protocol, message
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app

@@ -15,7 +15,7 @@ from aiohttp.test_utils import TestServer
 
 from dragoman.client import Invalid, NotFound, ProtocolError, ServerUnavailable, connect
 from dragoman.client.http_client import CLIENT_CARD_MAX_BYTES, AiohttpClient, connection_error, fetch_agent_card
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 
 
 def test_only_a_connection_that_never_was_proves_that_nothing_arrived() -> None:

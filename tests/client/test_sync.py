@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import assert_type
 
 import pytest
 from tests.client.conftest import ServerInThread
 
 from dragoman.client import Finished, NotFound, Question, Result, ServerUnavailable, Status, TaskFailed, Text, sync
-from dragoman.client.sync import connect
+from dragoman.client.sync import LoopThread, connect
 from dragoman.core import trace
 
 
@@ -108,3 +110,34 @@ def test_calls_are_made_in_the_context_of_their_caller() -> None:
 def test_a_missing_server_raises_an_error() -> None:
     with pytest.raises(ServerUnavailable), connect("http://127.0.0.1:9"):
         pass
+
+
+def test_contexts_are_exited_in_reverse_order_on_the_loop_that_entered_them() -> None:
+    calls: list[tuple[str, int]] = []
+
+    @asynccontextmanager
+    async def opened(name: str) -> AsyncIterator[str]:
+        calls.append((f"enter {name}", threading.get_ident()))
+        yield name
+        calls.append((f"exit {name}", threading.get_ident()))
+
+    loop = LoopThread("a loop")
+    assert [loop.open(opened(name)) for name in ("a", "b")] == ["a", "b"]
+    loop.close()
+    assert [name for name, _ in calls] == ["enter a", "enter b", "exit b", "exit a"]
+    assert len({thread for _, thread in calls}) == 1
+    assert threading.get_ident() not in {thread for _, thread in calls}
+    assert "a loop" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_the_thread_ends_even_if_a_context_fails_to_exit() -> None:
+    @asynccontextmanager
+    async def broken() -> AsyncIterator[None]:
+        yield
+        raise ValueError("no exit")
+
+    loop = LoopThread("a loop")
+    loop.open(broken())
+    with pytest.raises(ValueError, match="no exit"):
+        loop.close()
+    assert "a loop" not in {thread.name for thread in threading.enumerate()}

@@ -8,13 +8,13 @@ from tests.client.scripted_agent import (
     CONNECTION_REFUSED,
     HOLD,
     UNSUPPORTED,
-    Clock,
     Script,
     chunk,
     run,
     status,
     task,
 )
+from tests.clocks import SleepingClock
 
 from dragoman.client import (
     Artifact,
@@ -94,7 +94,7 @@ async def test_without_a_leading_task_each_event_causes_a_poll() -> None:
 
 
 async def test_without_streams_the_task_is_polled_with_growing_delays() -> None:
-    clock = Clock()
+    clock = SleepingClock()
     server = Script(
         SendMessage=[[task("SUBMITTED")]],
         GetTask=[*[[task("WORKING")]] * 30, [task("WORKING", "a")], [task("COMPLETED", "ab")]],
@@ -127,7 +127,7 @@ async def test_content_missing_from_a_stream_is_read_at_its_end() -> None:
 
 
 async def test_a_busy_server_is_retried_after_its_delay_with_the_same_key() -> None:
-    clock = Clock()
+    clock = SleepingClock()
     busy = Busy("RESOURCE_EXHAUSTED", "later", reason="RATE_LIMITED", retry_after=7.0)
     server = Script(SendStreamingMessage=[[busy], [busy], [task("SUBMITTED"), chunk("a", append=False), DONE]])
     assert texts(await run(server, clock=clock)) == "a"
@@ -136,18 +136,18 @@ async def test_a_busy_server_is_retried_after_its_delay_with_the_same_key() -> N
 
 
 async def test_a_server_that_asks_for_more_than_the_retry_timeout_is_not_retried() -> None:
-    clock = Clock()
+    clock = SleepingClock()
     with pytest.raises(Busy) as busy:
         await run(Script(SendStreamingMessage=[[Busy("UNAVAILABLE", "x", retry_after=900.0)]]), clock=clock)
     assert (busy.value.retry_after, clock.now) == (900.0, 0.0)
 
 
 async def test_an_unavailable_server_is_retried_until_the_timeout() -> None:
-    clock = Clock()
+    clock = SleepingClock()
     with pytest.raises(ServerUnavailable):
         await run(Script(SendStreamingMessage=[[CONNECTION_REFUSED]]), clock=clock)
     assert 50 < clock.now <= 60
-    again, more = Clock(), [[BROKEN]] * 14
+    again, more = SleepingClock(), [[BROKEN]] * 14
     server = Script(
         SendStreamingMessage=[[task("WORKING"), BROKEN]],
         SubscribeToTask=[[BROKEN]],
@@ -158,7 +158,7 @@ async def test_an_unavailable_server_is_retried_until_the_timeout() -> None:
 
 
 async def test_after_a_refused_connection_the_next_interface_is_tried_immediately() -> None:
-    clock = Clock()
+    clock = SleepingClock()
     second = Script(SendStreamingMessage=[[task("WORKING", "a"), DONE]])
     assert texts(await run(Script(SendStreamingMessage=[[CONNECTION_REFUSED]]), second, clock=clock)) == "a"
     assert clock.now == 0

@@ -26,7 +26,7 @@ def raised(error: BaseException) -> BaseException:
 @HOSTILE
 def test_nothing_of_an_exception_raises_or_takes_long(make: Callable[[], BaseException]) -> None:
     error = raised(make())
-    started = time.process_time()
+    started = time.thread_time()
     found = list(exceptions.walk(error))
     assert found[0] is error
     assert len(found) == len({id(one) for one in found}) <= exceptions.MAX_CAUSES
@@ -37,7 +37,7 @@ def test_nothing_of_an_exception_raises_or_takes_long(make: Callable[[], BaseExc
     assert len(text) <= exceptions.MAX_TRACEBACK_CHARS + 1
     text.encode()
     lacks_memory(error)
-    assert time.process_time() - started < 1
+    assert time.thread_time() - started < 1
 
 
 def fail_three_times() -> None:

@@ -32,6 +32,20 @@ def test_a_tenant_of_another_form_is_not_an_agent(tenant: str) -> None:
         names.resolve_tenant(tenant, "root")
 
 
+@pytest.mark.parametrize("name", ["x" * 63, "é", "a b"])
+def test_names_in_a_scope_may_have_printable_characters(name: str) -> None:
+    scope = SCOPE.replace("/p/", f"/{name}/")
+    assert names.resolve_tenant(f"{scope}/agents/echo", "root") == (scope, "echo")
+
+
+@pytest.mark.parametrize("name", ["x" * 64, "x" * 4_000_000, "a\nb", "a\0b", "\x1b[2J", "\u202e"])
+def test_names_in_a_scope_are_short_and_printable(name: str) -> None:
+    for part in ("/p/", "/l/", "/c/", "/e/", "s/a/"):
+        tenant = f"{SCOPE}/agents/echo".replace(part, part.replace(part[-2], name), 1)
+        with pytest.raises(AgentNotFound, match="each name in it must be 1 to 63 printable characters"):
+            names.resolve_tenant(tenant, "root")
+
+
 @pytest.mark.parametrize(
     ("name", "parts"),
     [

@@ -14,8 +14,8 @@ from dragoman.core.schemas import MAX_PROBLEM_CHARACTERS, MAX_SUBSCHEMAS, compil
 
 ITEMS: Final = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "integer"}}}}
 
-CHECK_SECONDS: Final = 0.05
-"""A check has 5 ms; ten times as much for a busy machine. Unbounded, the checks below take minutes and more."""
+CHECK_SECONDS: Final = 1.0
+"""CPU time on any machine; a check has 5 ms. Unbounded, the checks below take minutes and more."""
 
 
 def find_problem(schema: dict[str, Any], value: object) -> str:
@@ -144,11 +144,11 @@ def test_without_a_schema_every_value_is_fine() -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_bounded_is_not_accepted(schema: Any, problem: str) -> None:
-    started = time.process_time()
+    started = time.thread_time()
     assert schema_problem(schema).startswith(problem)
     if isinstance(schema, dict):
         assert problem in compile_schema(schema).find_problem({})
-    assert time.process_time() - started < CHECK_SECONDS
+    assert time.thread_time() - started < CHECK_SECONDS
 
 
 @pytest.mark.parametrize("place", ["$ref", "$schema", "$id", "$dynamicRef", "id"])
@@ -200,12 +200,12 @@ COSTLY: Final[dict[str, tuple[dict[str, Any], Any]]] = {
 def test_a_check_is_cheap_or_is_not_made(name: str) -> None:
     schema, value = COSTLY[name]
     check = compile_schema(schema)
-    started = time.process_time()
+    started = time.thread_time()
     assert not check.invalid
-    assert time.process_time() - started < 2 * CHECK_SECONDS  # with the import of the library
-    started = time.process_time()
+    assert time.thread_time() - started < 2 * CHECK_SECONDS  # with the import of the library
+    started = time.thread_time()
     check.find_problem(value)
-    assert time.process_time() - started < CHECK_SECONDS
+    assert time.thread_time() - started < CHECK_SECONDS
 
 
 @pytest.mark.parametrize(

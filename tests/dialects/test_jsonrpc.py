@@ -258,16 +258,6 @@ async def test_other_content_types_are_rejected(connections: ServerConnections, 
     assert (status, response["error"]["code"], response["id"]) == (200, -32005, None)
 
 
-@pytest.mark.parametrize("version", ["99.0", "2.0", "x"])
-async def test_an_unsupported_version_is_rejected_with_the_supported_ones(
-    connections: ServerConnections, version: str
-) -> None:
-    _, response = await post(connections, call("SendMessage", V1), **{"A2A-Version": version})
-    assert response["error"]["code"] == -32009
-    assert response["error"]["data"][0]["metadata"]["supported"] == "1.0, 0.3, 0.2, 0.1"
-    assert await tasks(connections) == 0
-
-
 @pytest.mark.parametrize("version", ["", "1.0", "1", "1.0.1", "0.3"])
 async def test_a_call_is_served_by_its_shape_with_any_supported_version(
     connections: ServerConnections, version: str

@@ -37,7 +37,7 @@ async def test_versions(tmp_path: Path) -> None:
         page.says("A cancel needs no body; `{}`, `null` and the whole request are accepted too.")
         for body in (None, {}, b"null", {"id": task["id"]}):
             assert (await server.ask("POST", f"/tasks/{task['id']}:cancel", body)).reason == "TASK_NOT_CANCELABLE"
-        page.says("Success is always 200, never 201 or 204; a DELETE is answered `{}`.")
+        page.says("Success is always 200, never 201; a DELETE is answered `{}`.")
         removed = await server.ask("DELETE", f"/tasks/{task['id']}/pushNotificationConfigs/none")
         assert (removed.status, removed.text) == (200, "{}")
         assert (await server.ask("POST", "/v1/message:send", {"message": c("hi")})).status == 200
@@ -58,6 +58,14 @@ async def test_versions(tmp_path: Path) -> None:
             zipped = {"Content-Encoding": coding, "Accept-Encoding": "gzip, deflate"}
             answer = await server.ask("POST", "/message:send", body, **zipped)
             assert (answer.status, answer.headers.get("Content-Encoding")) == (200, None)
+        page.says("Another coding is 415, with `Accept-Encoding`.")
+        refused = await server.ask("POST", "/message:send", b"{}", **{"Content-Encoding": "br"})
+        assert (refused.status, refused.headers["Accept-Encoding"]) == (415, "gzip, deflate")
+        page.says("Only a GET of a stream that resumes after the last event of a finished task is 204")
+        stream = await server.ask("POST", "/message:stream", {"message": v1("hi")})
+        last = {"Last-Event-ID": re.findall(r"id: (\S+)", stream.text)[-1]}
+        finished = re.findall(r'"task":{"id":"([^"]+)"', stream.text)[0]
+        assert (await server.ask("GET", f"/tasks/{finished}:subscribe", **last)).status == 204
         page.says("HEAD is answered like GET, without a body; for a stream it is rejected (405).")
         for other in ("/.well-known/agent-card.json", "/.well-known/agent.json", "/tasks", path):
             head = await server.ask("HEAD", other)
@@ -268,15 +276,21 @@ async def test_cards(tmp_path: Path) -> None:
     page = Page("cards.md")
     async with served(tmp_path) as server:
         path = "/.well-known/agent-card.json"
-        both = await server.ask("GET", path)
+        usual = await server.ask("GET", path)
+        page.says("gRPC is listed only with `--public-grpc`, or for readers that send `A2A-Extensions:")
+        assert "GRPC" not in usual.text
+        both = await server.ask("GET", path, **{"A2A-Extensions": "urn:dragoman:grpc:v1"})
         assert {"supportedInterfaces", "url", "preferredTransport", "additionalInterfaces"} <= set(both.json)
         page.says(
             "They may be cached for five minutes (`Cache-Control: public, max-age=300`), have an `ETag`,"
             " answer `If-None-Match` with 304,"
-            " and vary by `A2A-Version`."
+            " and vary by `A2A-Version` and `A2A-Extensions`."
         )
-        assert (both.headers["Cache-Control"], both.headers["Vary"]) == ("public, max-age=300", "A2A-Version")
-        assert (await server.ask("GET", path, **{"If-None-Match": both.headers["ETag"]})).status == 304
+        assert (both.headers["Cache-Control"], both.headers["Vary"]) == (
+            "public, max-age=300",
+            "A2A-Version, A2A-Extensions",
+        )
+        assert (await server.ask("GET", path, **{"If-None-Match": usual.headers["ETag"]})).status == 304
         page.says("the card of that version alone")
         assert "url" not in (await server.ask("GET", path, **{"A2A-Version": "1.0"})).json
         assert "supportedInterfaces" not in (await server.ask("GET", path, **{"A2A-Version": "0.3"})).json

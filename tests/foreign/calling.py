@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -20,6 +21,9 @@ from urllib.parse import urlsplit
 from checks import Checks, raises
 
 HERE = Path(__file__).resolve().parent
+
+CUT_SECONDS, ENOUGH_BYTES = 0.25, 500
+"""A connection is cut when it has carried its answer for so long, and more bytes than a client needs to get further."""
 
 check = Checks()
 """Checks over a working connection."""
@@ -142,7 +146,7 @@ async def a_broken_stream_is_resumed(agent: Agent) -> None:
 
 
 class Flaky:
-    """A TCP proxy that cuts each connection after some bytes or seconds."""
+    """A TCP proxy that cuts each connection after a while, when it has brought the client further."""
 
     def __init__(self, host: str, port: int) -> None:
         self.to = (host, port)
@@ -152,20 +156,28 @@ class Flaky:
     async def take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.tasks.add(asyncio.current_task())
         there, back = await asyncio.open_connection(*self.to)
+        asking = asyncio.create_task(self.carry(reader, back))
+        answering = asyncio.create_task(self.carry(there, writer, break_after=CUT_SECONDS))
         try:
-            async with asyncio.timeout(0.25):
-                await asyncio.gather(self.carry(reader, back), self.carry(there, writer))
-        except (TimeoutError, ConnectionError, asyncio.CancelledError):
-            self.cut += 1
+            await asyncio.wait((asking, answering), return_when=asyncio.FIRST_COMPLETED)
+            self.cut += answering.done() and answering.exception() is not None
         finally:
+            asking.cancel()
+            answering.cancel()
+            await asyncio.gather(asking, answering, return_exceptions=True)
             writer.transport.abort()
             back.transport.abort()
 
     @staticmethod
-    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, break_after: float = math.inf) -> None:
+        """break_after: seconds since the first bytes, after which ConnectionError is raised if enough were carried."""
+        loop, begun, carried = asyncio.get_running_loop(), 0.0, 0
         while data := await reader.read(65536):
             writer.write(data)
             await writer.drain()
+            begun, carried = begun or loop.time(), carried + len(data)
+            if carried > ENOUGH_BYTES and loop.time() - begun > break_after:
+                raise ConnectionResetError
 
 
 @asynccontextmanager

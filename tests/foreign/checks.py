@@ -111,12 +111,15 @@ def free_port() -> int:
 class Server:
     """A separate server with a store of its own, which a check can kill and start again."""
 
-    def __init__(self, project: str, folder: str, *options: str) -> None:
+    def __init__(self, project: str, folder: str, *options: str, lists_grpc: bool = True) -> None:
+        """`lists_grpc`: its cards list gRPC, as with `--public-grpc`."""
         self._command = [f"{project}/.venv/bin/python", "-m", "dragoman", "serve", "--log-format", "json", *options]
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
         self.addresses = {"http": f"127.0.0.1:{free_port()}", "grpc": f"127.0.0.1:{free_port()}"}
         """Where it serves: `http`, a URL, and `grpc`. The same after another start."""
+        if lists_grpc:
+            self._command += ["--public-grpc", self.addresses["grpc"]]
 
     def start(self) -> None:
         """Starts it, and returns when it serves."""
@@ -143,10 +146,10 @@ class Server:
 
 
 @contextmanager
-def started(project: str, *options: str) -> Iterator[Server]:
+def started(project: str, *options: str, lists_grpc: bool = True) -> Iterator[Server]:
     """Starts a separate server, and stops it at the end."""
     with tempfile.TemporaryDirectory() as folder:
-        server = Server(project, folder, *options)
+        server = Server(project, folder, *options, lists_grpc=lists_grpc)
         try:
             server.start()
             yield server

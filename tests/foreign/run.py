@@ -34,6 +34,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.foreign import table
+from tests.foreign.checks import free_port
 from tests.foreign.kinds import Serve, every_kind
 from tests.foreign.replicated import SERVERS, replicas
 
@@ -145,10 +146,12 @@ def make(client: Client) -> None:
 @contextmanager
 def server(*arguments: str) -> Iterator[dict[str, str]]:
     """Starts a server on free ports with a new store; without arguments the playground. Yields its addresses."""
+    grpc = f"127.0.0.1:{free_port()}"
     with tempfile.TemporaryDirectory() as folder:
         command = [
             *(sys.executable, "-m", "dragoman", "serve", *arguments, "--log-format", "json"),
-            *("--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--store", f"sqlite:///{folder}/tasks.db"),
+            *("--http", "127.0.0.1:0", "--grpc", grpc, "--store", f"sqlite:///{folder}/tasks.db"),
+            *(() if "--public-url" in arguments else ("--public-grpc", grpc)),  # else cards do not list gRPC
         ]
         log = Path(folder, "log")
         with log.open("wb") as sink, subprocess.Popen(command, cwd=folder, stdout=sink, stderr=sink) as process:

@@ -70,7 +70,7 @@ def read_worker(data: bytes) -> None:
         return
 
 
-_AT: Final = agent_card.CardAddresses(http="http://a.example", grpc="a.example:1", is_root=True)
+_AT: Final = agent_card.CardView(http="http://a.example", grpc="a.example:1", is_root=True)
 
 
 def _encode_cards(spec: AgentSpec) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -30,27 +29,24 @@ MAX_LOG_LINE_CHARS: Final = 100_000
 
 
 class Answer(NamedTuple):
-    """How a send ended, and after how many seconds."""
+    """How a send ended."""
 
     state: str
     text: str
-    seconds: float
 
 
 def send(server: Server, agent: str, text: str) -> Answer:
     """Sends one message and waits for the end of its turn."""
-    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=10)
+    connection = http.client.HTTPConnection(server.http.removeprefix("http://"), timeout=60)
     message = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
-    started = time.monotonic()
     headers = {"Content-Type": "application/json", "A2A-Version": "1.0"}
     connection.request("POST", f"/{agent}/message:send", json.dumps({"message": message}), headers)
     body = json.loads(connection.getresponse().read())
-    seconds = time.monotonic() - started
     connection.close()
     if "error" in body:  # of a task that nobody has seen
-        return Answer("TASK_STATE_FAILED", body["error"]["message"], seconds)
+        return Answer("TASK_STATE_FAILED", body["error"]["message"])
     status = body["task"]["status"]
-    return Answer(status["state"], status.get("message", {}).get("parts", [{}])[0].get("text", ""), seconds)
+    return Answer(status["state"], status.get("message", {}).get("parts", [{}])[0].get("text", ""))
 
 
 @pytest.fixture(scope="module")
@@ -75,19 +71,17 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 def check(server: Server, agent: str, text: str) -> Answer:
-    """Sends to a hostile agent and, meanwhile, to another one. A machine under load may slow one attempt of three."""
-    for _ in range(3):
-        with ThreadPoolExecutor(1) as pool:
-            sent = pool.submit(send, server, agent, text)
-            beside = send(server, "bystander", "hello")
-        failed = sent.result()
-        assert beside.state == "TASK_STATE_COMPLETED"
-        assert failed.state == "TASK_STATE_FAILED"
-        assert "INTERRUPTED" not in failed.text
-        assert len(failed.text) < 5_000
-        if max(failed.seconds, beside.seconds) < 1:
-            return failed
-    raise AssertionError(f"the turn took {failed.seconds:.1f} s, another agent's {beside.seconds:.1f} s")
+    """Sends to a hostile agent and, meanwhile, to another one. How long that may take: `tests/core/test_exceptions.py`,
+    in CPU time."""
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(send, server, agent, text)
+        beside = send(server, "bystander", "hello")
+    failed = sent.result()
+    assert beside.state == "TASK_STATE_COMPLETED"
+    assert failed.state == "TASK_STATE_FAILED"
+    assert "INTERRUPTED" not in failed.text
+    assert len(failed.text) < 5_000
+    return failed
 
 
 CASES: Final = [

@@ -38,11 +38,13 @@ def field_schema(message: type[Message], name: str, **comments: str) -> dict[str
         (pb.Task, "id", {"type": "string"}),
         (pb.Part, "raw", {"type": "string", "contentEncoding": "base64"}),
         (pb.TaskArtifactUpdateEvent, "append", {"type": "boolean"}),
+        (pb.ListTasksRequest, "page_size", {"type": "integer", "format": "int32", "minimum": 1, "maximum": 100}),
         (
-            pb.ListTasksRequest,
+            pb.ListTasksResponse,
             "page_size",
             {"type": "integer", "format": "int32", "minimum": -2147483648, "maximum": 2147483647},
         ),
+        (pb.Message, "message_id", {"type": "string", "minLength": 1}),
         (pb.Message, "extensions", {"type": "array", "items": {"type": "string"}}),
         (pb.Task, "history", {"type": "array", "items": schema_ref("lf.a2a.v1.Message")}),
         (pb.Task, "metadata", {"type": "object"}),
@@ -112,6 +114,14 @@ def test_required_fields_are_those_of_the_proto_and_those_always_written() -> No
     assert "required" not in builder.message_schema(descriptor(pb.GetExtendedAgentCardRequest), frozenset())
 
 
+def test_a_body_without_the_fields_of_its_path_has_a_name() -> None:
+    builder = SchemaBuilder({})
+    message = descriptor(pb.CancelTaskRequest)
+    assert builder.partial_ref(message, set()) == schema_ref("lf.a2a.v1.CancelTaskRequest")
+    assert builder.partial_ref(message, {"tenant", "id"}) == schema_ref("lf.a2a.v1.CancelTaskRequestWithoutIdTenant")
+    assert builder.schemas["lf.a2a.v1.CancelTaskRequestWithoutIdTenant"]["properties"].keys() == {"metadata"}
+
+
 def test_fields_in_the_path_are_left_out() -> None:
     schema = SchemaBuilder({}).message_schema(descriptor(pb.CancelTaskRequest), {"id"})
     assert sorted(schema["properties"]) == ["metadata", "tenant"]
@@ -120,8 +130,8 @@ def test_fields_in_the_path_are_left_out() -> None:
 
 def test_exactly_one_member_of_a_union_is_required() -> None:
     schema = SchemaBuilder({}).message_schema(descriptor(pb.Part), frozenset())
-    assert schema["oneOf"] == [{"required": [name]} for name in ("text", "raw", "url", "data")]
-    assert "oneOf" not in SchemaBuilder({}).message_schema(descriptor(pb.GetTaskRequest), frozenset())
+    assert schema["then"]["oneOf"] == [{"required": [name]} for name in ("text", "raw", "url", "data")]
+    assert "then" not in SchemaBuilder({}).message_schema(descriptor(pb.GetTaskRequest), frozenset())
 
 
 def test_an_enum_with_a_comment_describes_its_values() -> None:
@@ -129,10 +139,8 @@ def test_an_enum_with_a_comment_describes_its_values() -> None:
     builder = SchemaBuilder(comments)
     builder.field_schema(descriptor(pb.Message).fields_by_name["role"])
     role = builder.schemas["lf.a2a.v1.Role"]
-    assert role["enum"] == ["ROLE_UNSPECIFIED", "ROLE_USER", "ROLE_AGENT"]
-    assert (
-        role["description"] == "Who wrote it.\n\n- `ROLE_UNSPECIFIED`: \n- `ROLE_USER`: The caller.\n- `ROLE_AGENT`: "
-    )
+    assert role["enum"] == ["ROLE_USER", "ROLE_AGENT"], "no message has the role of the default value"
+    assert role["description"] == "Who wrote it.\n\n- `ROLE_USER`: The caller.\n- `ROLE_AGENT`: "
 
 
 # Parameters --------------------------------------------------------------------------------------------------------

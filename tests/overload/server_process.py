@@ -88,6 +88,7 @@ def report(app: App) -> dict[str, int]:
         "counted": len(counters.loads),
         "unread": len(counters.unread),
         "tasks of the loop": len(asyncio.all_tasks()),
+        **{f"open: {principal}": count for principal, count in admission.open_streams.items()},
     }
 
 

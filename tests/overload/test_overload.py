@@ -10,7 +10,6 @@ import asyncio
 import json
 import os
 import statistics
-import sys
 import time
 from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -19,12 +18,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from tests.cli.server import clean_environment
 from tests.overload.callers import CONNECTIONS, AllBindings, Failed, Rejected, over_all_bindings, over_websocket
+from tests.overload.programs import program, read_line
 
 pytestmark = pytest.mark.longest
 
-ROOT: Final = Path(__file__).parents[2]
 SCALE: Final = int(os.environ.get("OVERLOAD", "1"))
 """Multiplies the load, for measurements."""
 
@@ -42,9 +40,8 @@ class Server:
     async def report(self) -> dict[str, int]:
         """Returns the sizes of what callers can make grow."""
         assert self.process.stdin is not None
-        assert self.process.stdout is not None
         self.process.stdin.write(b"report\n")
-        sizes: dict[str, int] = json.loads(await self.process.stdout.readline())
+        sizes: dict[str, int] = json.loads(await read_line(self.process))
         return sizes
 
 
@@ -60,27 +57,9 @@ async def serving(folder: Path) -> AsyncIterator[Server]:
         "queued_bytes": QUEUED,
         "requests_per_second": RATE,
     }
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.overload.server_process", json.dumps(settings)),
-        cwd=ROOT,
-        env={**clean_environment(), "PYTHONPATH": str(ROOT)},
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        addresses = json.loads(await process.stdout.readline())
+    async with program("tests.overload.server_process", json.dumps(settings)) as process:
+        addresses = json.loads(await read_line(process))
         yield Server(addresses["http"], addresses["grpc"], process)
-    finally:
-        process.stdin.close()
-        try:
-            async with asyncio.timeout(60):
-                await process.wait()
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
 
 
 async def outcome(call: Awaitable[Any]) -> Any:
@@ -97,23 +76,12 @@ async def outcome(call: Awaitable[Any]) -> Any:
 async def probing(server: Server) -> AsyncIterator[list[float]]:
     """Requests health while the block runs. Its list has the milliseconds of each response after the block."""
     times: list[float] = []
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.overload.probe", server.http),
-        cwd=ROOT,
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    try:
-        assert await process.stdout.readline() == b"probing\n"
+    async with program("tests.overload.probe", server.http) as process:
+        assert await read_line(process) == "probing"
         yield times
         data, _ = await process.communicate(b"")  # closes its input
         assert process.returncode == 0, "a health check failed"
         times += json.loads(data)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def send_with_retries(caller: AllBindings, text: str, **details: Any) -> str:
@@ -160,16 +128,19 @@ async def exceed_request_rate(caller: AllBindings, server: Server) -> None:
     assert {rejection.limit for rejection in rejections} <= {"requests_per_second"}
 
 
-async def exceed_open_streams(caller: AllBindings) -> None:
+async def exceed_open_streams(caller: AllBindings, server: Server, principal: str) -> None:
     """Opens more streams than allowed, and as many after closing them."""
     task = await send_with_retries(caller, "go")
+    open_before = (await server.report()).get(f"open: {principal}", 0)
     for _ in range(2):
         async with AsyncExitStack() as stack:
             follows = [outcome(caller.next().follow(task, stack)) for _ in range(30)]
             rejections = [result for result in await asyncio.gather(*follows) if result is not None]
             assert [rejection.limit for rejection in rejections] == ["open_streams"] * (30 - STREAMS)
-        while isinstance(await outcome(caller.next().send("?", agent="quick", wait=True)), Rejected):
-            pass  # the server notices closed streams at once or with their next event
+            assert (await server.report())[f"open: {principal}"] == STREAMS
+        while (await server.report()).get(f"open: {principal}", 0) > open_before:
+            # Closed streams are noticed at once or with their next event.
+            await outcome(caller.next().send("?", task=task))
     await caller.next().cancel(task)
 
 
@@ -207,7 +178,7 @@ async def test_an_overloaded_server_rejects_stays_responsive_and_recovers(
                 created = group.create_task(exceed_live_tasks(alice))
                 for load in (
                     exceed_request_rate(bob, server),
-                    exceed_open_streams(carol),
+                    exceed_open_streams(carol, server, "carol"),
                     stay_within_limits(dave),
                     exceed_queued_bytes(erin),
                 ):

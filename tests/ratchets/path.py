@@ -18,10 +18,26 @@ import grpc
 import orjson
 
 from dragoman import Turn, agent
+from dragoman.runtime.timings import Timings
 from dragoman.settings.settings import Address, Settings
-from dragoman.wiring.app import App, open_app
+from dragoman.wiring.app import App, AppTimings, open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
+
+SELDOM: Final = 3600.0
+"""Seconds between two rounds of background work, which would count as part of a call on a slow machine."""
+TIMINGS: Final = Timings(
+    backlog_poll_interval=SELDOM,
+    version_poll_interval=SELDOM,
+    absence_poll_interval=SELDOM,
+    cancel_poll_interval=SELDOM,
+    working_delay=SELDOM,  # a turn of a few milliseconds writes no WORKING on a slow machine either
+    store_probe_interval=SELDOM,
+    renew_interval=SELDOM,
+    claim_poll_interval=SELDOM,
+    push_poll_interval=SELDOM,
+    compaction_interval=SELDOM,
+)
 
 CODE: Final = str(Path(__file__).parents[2] / "server" / "dragoman")
 
@@ -146,7 +162,7 @@ async def recorded_server(folder: Path, work: Callable[[], None] = lambda: None)
     sys.setprofile(recorder.profile)
     try:
         async with (
-            open_app(settings, [gated]) as app,
+            open_app(settings, [gated], timings=AppTimings(runtime=TIMINGS)) as app,
             aiohttp.ClientSession() as session,
             grpc.aio.insecure_channel(str(app.grpc)) as channel,
         ):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field, replace
@@ -17,6 +18,7 @@ from dragoman.core.task.log import Event
 from dragoman.ports import Bus, Store
 from dragoman.runtime import Call, Ports, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.feeds import EventStream
+from dragoman.runtime.lease import Lease
 from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -128,6 +130,16 @@ AGENT_OPTIONS = (
 )
 
 
+class EndlessLease(Lease):
+    """A lease that never lapses: nothing renews it in most tests, and on a slow machine a test outlasts 10 seconds."""
+
+    def __init__(self) -> None:
+        super().__init__(math.inf)
+
+    def extend(self, began: float, seconds: float) -> None:
+        """Changes nothing."""
+
+
 @asynccontextmanager
 async def open_harness(
     tmp_path: Path,
@@ -136,12 +148,17 @@ async def open_harness(
     store: Store | None = None,
     **options: Any,
 ) -> AsyncIterator[Harness]:
-    """Serves these functions as agents, the first as root. `options` are those of Ports, RuntimeConfig and `@agent`."""
+    """Serves these functions as agents, the first as root. `options` are those of Ports, RuntimeConfig and `@agent`.
+
+    The lease of the process never lapses, unless `run_lease` has another; None: that of a server.
+    """
     agent_options: dict[str, Any] = {name: options.pop(name) for name in AGENT_OPTIONS if name in options}
     if "agent_retention" in agent_options:
         agent_options["retention"] = agent_options.pop("agent_retention")
     agents = [declare(**agent_options)(function) for function in functions]
     opened = store or open_store(tmp_path / "tasks.db")
+    if not options.get("exclusive", True):
+        options.setdefault("run_lease", EndlessLease())
     try:
         bus = bus or LocalBus()
         ports = Ports(opened, bus, agents, options.pop("push_options", None), options.pop("tracer", None))

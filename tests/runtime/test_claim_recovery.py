@@ -195,7 +195,7 @@ async def test_a_server_that_ends_asks_again_while_the_store_does_not_respond(
 async def test_a_server_ends_in_time_while_the_store_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_timings(monkeypatch, claim_poll_interval=600.0, stop_timeout=0.1)
     store: Any = BreaksOff(tmp_path / "tasks.db")
-    async with asyncio.timeout(20), open_harness(tmp_path, asks, store=store) as here:
+    async with asyncio.timeout(60), open_harness(tmp_path, asks, store=store) as here:
         store.next = store.does_not
         with pytest.raises(Unavailable):
             await here.send("hello")

@@ -9,14 +9,12 @@ from typing import Any
 import pytest
 from tests.conftest import timings
 from tests.eventually import eventually
-from tests.runtime.harness import collect, kinds, open_harness, state, texts
+from tests.runtime.harness import collect, kinds, open_harness, state
 from tests.runtime.maintenance.test_retention import STEPS, check_that_a_step_pauses
-from tests.runtime.test_fencing import asks, breaks, chunks, finishes, reaper_of, speaks
+from tests.runtime.test_fencing import AGAIN, LATE, check_late_writes
 
-from dragoman import Turn, retry
-from dragoman.core.task import states
+from dragoman import Turn
 from dragoman.extensions.postgres.store import PostgresStore, open_store
-from dragoman.runtime.sessions import LEASE_SECONDS
 from dragoman.testing.fixtures import Clock, created, new_ref
 
 pytestmark = pytest.mark.long
@@ -35,47 +33,12 @@ async def stores(postgres_url: str, clock: Clock) -> Stores:
     return first, second  # closed by the caller
 
 
-@pytest.mark.parametrize("again", [False, True])
-@pytest.mark.parametrize("late", [chunks, finishes, asks, breaks, speaks])
+@AGAIN
+@LATE
 async def test_late_writes_of_a_paused_process_are_rejected(
     tmp_path: Path, stores: Stores, clock: Clock, late: Any, again: bool
 ) -> None:
-    """The first runtime's agent is paused while its session expires, and then continues."""
-    go_on, finished = asyncio.Event(), asyncio.Event()
-
-    async def pauses(turn: Turn) -> object:
-        turn.chunk(f"attempt {turn.attempt}; ")
-        if turn.attempt == 2:
-            return None
-        await turn.flush()
-        try:
-            await go_on.wait()
-            return await late(turn)
-        finally:
-            finished.set()
-
-    first, second = stores
-    options: dict[str, Any] = {"exclusive": False} | ({"on_crash": retry(1)} if again else {})
-    async with (
-        open_harness(tmp_path, pauses, store=first, **options) as paused,
-        open_harness(tmp_path, pauses, store=second, **options) as other,
-    ):
-        task = await paused.start()
-        run = next(iter(paused.runtime.scheduler.runs))
-        await eventually(lambda: run.context.record.last_sequence >= 3)
-        clock.now += int(LEASE_SECONDS * 1000) + 1
-        await reaper_of(other).reap()  # the runtime's own may have been faster
-        before = await other.ended(task.id)
-        events = await second.events(run.context.record.ref, 0)
-        go_on.set()
-        await finished.wait()
-        await paused.idle()
-        assert await other.get(task.id) == before
-        assert await second.events(run.context.record.ref, 0) == events
-    assert sum(event.state in states.TERMINAL for event in events) == 1
-    assert (state(before), texts(before)) == (
-        ("COMPLETED", ["attempt 2; "]) if again else ("FAILED", ["attempt 1; "])
-    )  # fmt: skip
+    await check_late_writes(stores, clock, tmp_path, late, again=again)
 
 
 async def test_waiting_tasks_run_once_on_any_process_with_room(tmp_path: Path, stores: Stores) -> None:

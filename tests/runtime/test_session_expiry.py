@@ -6,10 +6,9 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, cast
 
 import pytest
-from tests.conftest import timings
 from tests.runtime.harness import open_harness, state, status_text
 from tests.runtime.test_sessions import reaper
 from tests.runtime.unavailable_store import UnavailableStore
@@ -19,9 +18,6 @@ from dragoman.core.errors import Unavailable
 from dragoman.runtime import sessions
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import Clock
-
-ONLY_TEST_RENEWS: Final = timings(renew_interval=3600.0)
-"""The runtime's own heartbeat is silent: it would renew by another clock when a test takes seconds."""
 
 # Sessions that expire because no process could renew them -----------------------------------------------------------
 
@@ -36,6 +32,16 @@ class Times:
     def pass_(self, seconds: float) -> None:
         self.store.now += round(seconds * 1000)
         self.own += seconds
+
+
+@asynccontextmanager
+async def kept_alone(tmp_path: Path, times: Times) -> AsyncIterator[tuple[Any, sessions.Heartbeat]]:
+    """A store, and the heartbeat of a session that only the test renews: a runtime renews its own when it starts."""
+    store = cast(Any, UnavailableStore(tmp_path / "tasks.db", clock=times.store))
+    try:
+        yield store, sessions.Heartbeat(store, await store.open_session(10.0), clock=lambda: times.own)
+    finally:
+        await store.close()
 
 
 def keeps(here: Any, times: Times) -> sessions.Heartbeat:
@@ -61,8 +67,8 @@ async def two(tmp_path: Path, times: Times) -> AsyncIterator[tuple[Any, Any, ses
     """Two runtimes on one file whose heartbeats have renewed in time for a while, and these heartbeats."""
     first, second = (cast(Any, UnavailableStore(tmp_path / "tasks.db", clock=times.store)) for _ in range(2))
     async with (
-        open_harness(tmp_path, holds, store=first, exclusive=False, timings=ONLY_TEST_RENEWS) as one,
-        open_harness(tmp_path, holds, store=second, exclusive=False, timings=ONLY_TEST_RENEWS) as other,
+        open_harness(tmp_path, holds, store=first, exclusive=False) as one,
+        open_harness(tmp_path, holds, store=second, exclusive=False) as other,
     ):
         beats = keeps(one, times), keeps(other, times)
         assert await goes_on(times, *beats, seconds=8) == [False, False], "a new process trusts no expiry"
@@ -127,7 +133,7 @@ async def test_a_process_started_after_an_outage_reaps_no_session_that_may_still
         task = await one.start()
         times.pass_(30)
         store = open_store(tmp_path / "tasks.db", clock=times.store)
-        async with open_harness(tmp_path, holds, store=store, exclusive=False, timings=ONLY_TEST_RENEWS) as new:
+        async with open_harness(tmp_path, holds, store=store, exclusive=False) as new:
             assert state(await new.get(task.id)) in ("SUBMITTED", "WORKING"), "it polled at its start"
             news = keeps(new, times)
             assert await goes_on(times, beats, others, news, seconds=10) == [False, False, True]
@@ -138,9 +144,7 @@ async def test_a_process_started_after_an_outage_reaps_no_session_that_may_still
 
 async def test_a_session_that_was_not_renewed_for_two_intervals_is_a_problem_of_the_store(tmp_path: Path) -> None:
     times = Times()
-    store = open_store(tmp_path / "tasks.db", clock=times.store)
-    async with open_harness(tmp_path, holds, store=store, timings=ONLY_TEST_RENEWS) as here:
-        beat = keeps(here, times)
+    async with kept_alone(tmp_path, times) as (_, beat):
         await goes_on(times, beat, seconds=4)
         times.pass_(4)  # two intervals
         assert beat.problem == ""
@@ -154,9 +158,7 @@ async def test_renewals_that_fail_are_logged_once_a_minute_and_readiness_says_wh
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     times = Times()
-    store = cast(Any, UnavailableStore(tmp_path / "tasks.db", clock=times.store))
-    async with open_harness(tmp_path, holds, store=store, timings=ONLY_TEST_RENEWS) as here:
-        beat = keeps(here, times)
+    async with kept_alone(tmp_path, times) as (store, beat):
         store.error = lambda: Unavailable("the disk is away")
         store.unavailable.add("renew_session")
         await goes_on(times, beat, seconds=60)

@@ -18,10 +18,10 @@ from dragoman import Turn, retry
 from dragoman.bus.local import LocalBus
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
+from dragoman.ids import now_ms
 from dragoman.runtime import sessions
 from dragoman.runtime.log import EventLog
 from dragoman.stores.sqlite import open_store
-from dragoman.stores.sqlite.store import now_ms
 from dragoman.testing.fixtures import created, new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

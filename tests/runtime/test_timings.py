@@ -22,7 +22,7 @@ def test_the_wall_clock_of_the_system_counts_milliseconds_since_the_epoch() -> N
 
 async def test_pauses_and_turns_are_timed_by_the_configured_clocks(tmp_path: Path) -> None:
     clocks = Clocks(monotonic=lambda: 500.0, elapsed=lambda: 70.0, wall_ms=lambda: 3_000)
-    async with open_harness(tmp_path, waiting, clocks=clocks, exclusive=False) as here:
+    async with open_harness(tmp_path, waiting, clocks=clocks, exclusive=False, run_lease=None) as here:
         await here.send()
         pause = await here.runtime.scheduler.pauses.pause("waiting", "operator", "")
         lease = here.runtime.scheduler.services.lease

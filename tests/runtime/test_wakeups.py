@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -20,6 +19,7 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, ClaimHeld, StatusChange, TaskRecord
+from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.runtime import Ports, RuntimeConfig, open_runtime
 from dragoman.runtime.log import EventLog
@@ -27,10 +27,6 @@ from dragoman.runtime.scheduler import Wakeups
 from dragoman.runtime.timings import Timings
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import AGENT, SESSION, created, new_ref
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 class Place:

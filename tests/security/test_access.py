@@ -19,7 +19,7 @@ from dragoman import Turn, agent
 from dragoman.client import ClientError, ServerUnavailable
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.core.task import states
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.app import App, AppTimings, open_app

@@ -19,6 +19,7 @@ from dragoman.bindings import rejection_log
 from dragoman.cli.logs import JsonLogFormatter
 from dragoman.core.access import caller_credentials
 from dragoman.core.access.caller_credentials import ApiKey
+from dragoman.ids import now_ms
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
@@ -47,7 +48,7 @@ class Keys:
 
     async def make(self, path: Path) -> None:
         store = open_store(path)
-        now = time.time_ns() // 1_000_000
+        now = now_ms()
         keyring = ApiKeyService(store.api_keys, clock=lambda: now)
         for name, grants in (("good", ()), ("operator", ("operator",)), ("other", ("agent:other",)), ("revoked", ())):
             key, self.texts[name] = await keyring.create(name, grants=grants)
@@ -114,7 +115,7 @@ def attacks(keys: Keys) -> dict[str, tuple[Headers, int, str, str]]:
         "somebody else's signature": (bearer(token(key=rsa_key("eve"))), 401, bad, "signature is not its issuer's"),
         "wrong typ": (bearer(token(typ="logout+jwt")), 401, bad, "typ is not that"),
         "crit": (bearer(token(crit=["urn:x"])), 401, bad, "extensions (crit)"),
-        "a name of the server's own": (bearer(token(claims(sub="token"))), 401, bad, "a reserved name in this server"),
+        "a name of the server's own": (bearer(token(claims(sub="token"))), 401, bad, "the name of callers with"),
         "an oversized header": (bearer(token(claims(padding="x" * 8000))), 401, once, "at most 8192 bytes"),
         "an oversized key": ([("X-API-Key", "dgm_" + "x" * 9000)], 401, once, "at most 8192 bytes"),
         "the same twice": (bearer(texts["good"]) + bearer(texts["good"]), 401, once, "must be given once"),

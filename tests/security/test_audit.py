@@ -203,3 +203,16 @@ async def test_the_audit_log_is_written_at_shutdown_and_without_a_server(tmp_pat
         ("operator.ExportAudit", "begun"),
     ]
     assert found[1].who["principal"].startswith("local:")
+
+
+async def test_an_auditor_exports_the_log_and_does_nothing_else(app: App) -> None:
+    auditor = named("aude", "auditor")
+    await operate(app, "ExportAudit", ops.ExportAuditRequest(), auditor)
+    for verb, request in (
+        ("ListKeys", ops.ListKeysRequest()),
+        ("ListAgents", ops.ListAgentsRequest()),
+        ("Purge", ops.PurgeRequest(selection=ops.Selection(task_id="x"))),
+    ):
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await operate(app, verb, request, auditor)
+        assert raised.value.code() is grpc.StatusCode.PERMISSION_DENIED

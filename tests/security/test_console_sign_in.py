@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from base64 import urlsafe_b64encode
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Mapping
 from hashlib import sha256
-from typing import Final
+from typing import Final, cast
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import aiohttp
@@ -14,11 +16,18 @@ from tests.security.oidc_provider import Provider, provider
 from tests.security.token_issuer import AUDIENCE
 
 from dragoman.core.access.jwt_claims import Issuer
-from dragoman.core.errors import InvalidParams, Unauthenticated, Unavailable
+from dragoman.core.errors import InvalidParams, RateLimited, Unauthenticated, Unavailable
 from dragoman.core.net.addresses import AddressPolicy
 from dragoman.core.net.targets import OutboundPolicy
-from dragoman.ports.security import SignInProvider
-from dragoman.security.console_sign_in import DISCOVERY_MAX_AGE, ConsoleSignIn
+from dragoman.ports import OutboundHttp, OutboundResponse
+from dragoman.ports.security import SignInProvider, SignInToken
+from dragoman.security.console_sign_in import (
+    DISCOVERY_MAX_AGE,
+    EXCHANGE_BURST,
+    EXCHANGE_INTERVAL,
+    MAX_EXCHANGES_PER_ADDRESS,
+    ConsoleSignIn,
+)
 from dragoman.security.outbound import OutboundClient
 
 VERIFIER: Final = "v" * 43
@@ -83,15 +92,17 @@ async def test_the_discovery_document_is_read_again_after_a_while(server: SignIn
 
 async def test_a_code_is_exchanged_once(server: SignInServer) -> None:
     code = await server.code()
-    found = await server.sign_in.exchange(server.issuer.url, code, VERIFIER, REDIRECT_URI)
+    found = await server.sign_in.exchange(server.issuer.url, code, VERIFIER, REDIRECT_URI, address="192.0.2.1")
     assert (found.token.count("."), found.expires_in) == (2, 300)
     with pytest.raises(Unauthenticated, match="the issuer refused the sign-in: The code is used"):
-        await server.sign_in.exchange(server.issuer.url, code, VERIFIER, REDIRECT_URI)
+        await server.sign_in.exchange(server.issuer.url, code, VERIFIER, REDIRECT_URI, address="192.0.2.1")
 
 
 async def test_a_code_without_its_verifier_is_refused(server: SignInServer) -> None:
     with pytest.raises(Unauthenticated):
-        await server.sign_in.exchange(server.issuer.url, await server.code(), "w" * 43, REDIRECT_URI)
+        await server.sign_in.exchange(
+            server.issuer.url, await server.code(), "w" * 43, REDIRECT_URI, address="192.0.2.1"
+        )
 
 
 @pytest.mark.parametrize(
@@ -102,11 +113,87 @@ async def test_invalid_fields_are_named_and_reach_no_issuer(
     server: SignInServer, issuer: str | None, code: str, field: str
 ) -> None:
     with pytest.raises(InvalidParams, match=f"^{field}: "):
-        await server.sign_in.exchange(server.issuer.url if issuer is None else issuer, code, VERIFIER, REDIRECT_URI)
+        await server.sign_in.exchange(
+            server.issuer.url if issuer is None else issuer, code, VERIFIER, REDIRECT_URI, address="192.0.2.1"
+        )
     assert server.issuer.requests == []
 
 
 async def test_an_issuer_that_is_down_is_unavailable(server: SignInServer) -> None:
     server.issuer.up = False
     with pytest.raises(Unavailable):
-        await server.sign_in.exchange(server.issuer.url, "c", VERIFIER, REDIRECT_URI)
+        await server.sign_in.exchange(server.issuer.url, "c", VERIFIER, REDIRECT_URI, address="192.0.2.1")
+
+
+class SlowIssuer:
+    """Answers exchanges when it is told to. Implements `dragoman.ports.OutboundHttp` as far as an exchange needs it."""
+
+    def __init__(self) -> None:
+        self.answers = asyncio.Event()
+        self.exchanges = 0
+        self.endpoints = {"authorization_endpoint": f"{ISSUER}/a", "token_endpoint": f"{ISSUER}/t"}
+
+    async def get(self, url: str, headers: Mapping[str, str]) -> OutboundResponse:
+        return OutboundResponse(200, {}, json.dumps({"issuer": ISSUER, **self.endpoints}).encode())
+
+    async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> OutboundResponse:
+        self.exchanges += 1
+        await self.answers.wait()
+        return OutboundResponse(200, {}, json.dumps({"access_token": "a.b.c"}).encode())
+
+
+ISSUER: Final = "https://login.example"
+
+
+def sign_in_at(issuer: SlowIssuer, clock: Callable[[], float] = lambda: 0.0) -> ConsoleSignIn:
+    known = Issuer(url=ISSUER, audience=(AUDIENCE,), console_client="console")
+    return ConsoleSignIn([known], cast("OutboundHttp", issuer), clock=clock)
+
+
+async def test_slow_exchanges_of_one_address_keep_nobody_else_out() -> None:
+    issuer = SlowIssuer()
+    sign_in = sign_in_at(issuer)
+
+    def exchange(address: str) -> asyncio.Task[SignInToken]:
+        return asyncio.create_task(sign_in.exchange(ISSUER, "c", VERIFIER, REDIRECT_URI, address=address))
+
+    flood = [exchange("192.0.2.1") for _ in range(20)]
+    refused, held = await asyncio.wait(flood, return_when=asyncio.FIRST_COMPLETED)
+    for task in refused:
+        assert isinstance(task.exception(), RateLimited)
+    others = [exchange(f"192.0.2.{number}") for number in range(2, 40)]  # more than run at a time: they wait
+    issuer.answers.set()
+    assert [(await task).token for task in others] == ["a.b.c"] * 38
+    await asyncio.wait(flood)
+    assert sum(task.exception() is None for task in flood) == MAX_EXCHANGES_PER_ADDRESS
+    assert len(held) == MAX_EXCHANGES_PER_ADDRESS
+
+
+async def test_exchanges_of_one_address_have_a_rate() -> None:
+    issuer, now = SlowIssuer(), 0.0
+    issuer.answers.set()
+    sign_in = sign_in_at(issuer, lambda: now)
+
+    async def exchange(address: str = "192.0.2.1") -> None:
+        await sign_in.exchange(ISSUER, "c", VERIFIER, REDIRECT_URI, address=address)
+
+    for _ in range(EXCHANGE_BURST):
+        await exchange()
+    with pytest.raises(RateLimited) as limited:
+        await exchange()
+    assert 0 < limited.value.retry_after <= EXCHANGE_INTERVAL
+    await exchange("192.0.2.2")
+    now += EXCHANGE_INTERVAL
+    await exchange()
+    assert issuer.exchanges == EXCHANGE_BURST + 2
+
+
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint"])
+@pytest.mark.parametrize("url", ["", "http://login.example/t", "ftp://login.example/t", "/t"])
+async def test_endpoints_of_an_issuer_are_encrypted(name: str, url: str) -> None:
+    """A code sent in plain text could be used by others."""
+    issuer = SlowIssuer()
+    issuer.endpoints[name] = url
+    with pytest.raises(Unavailable, match=f"{name}: .* must be https://"):
+        await sign_in_at(issuer).exchange(ISSUER, "c", VERIFIER, REDIRECT_URI, address="192.0.2.1")
+    assert issuer.exchanges == 0

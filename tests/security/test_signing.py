@@ -270,6 +270,28 @@ async def test_random_keys_are_encrypted_in_the_store() -> None:
     keys = keys_of(time, key_values, secret_box=secret_box)
     fresh = await keys.rotate("EdDSA", lead=0, retention=0)
     assert SEALED_PREFIX in key_values.texts[SIGNING_KEYS_ENTRY]
-    assert (b"\x01" * 32).hex() not in key_values.texts[SIGNING_KEYS_ENTRY]
+    for number in (b"\x01", b"\x02"):
+        assert (number * 32).hex() not in key_values.texts[SIGNING_KEYS_ENTRY]
     again = keys_of(time, key_values, secret_box=AesGcmSecretBox([b"n" * 32, b"k" * 32]))
     assert kid(await delivery(again)) == fresh.id
+
+
+async def test_with_keys_of_a_secret_box_no_signing_key_comes_from_the_store_s_secret() -> None:
+    """The secret is in every backup of the store, in clear."""
+    key_values, secret_box = InMemoryKeyValues(), AesGcmSecretBox([b"k" * 32])
+    first = kid(await delivery(keys_of(key_values=key_values, secret_box=secret_box)))
+    assert first != kid(await delivery(keys_of()))
+    assert first == kid(await delivery(keys_of(key_values=key_values, secret=b"other" * 8, secret_box=secret_box)))
+    assert first in (await keys_of(key_values=key_values, secret_box=secret_box).public()).decode()
+
+
+async def test_servers_that_start_at_the_same_time_have_one_first_key() -> None:
+    key_values, secret_box = InMemoryKeyValues(), AesGcmSecretBox([b"k" * 32])
+    servers = [
+        StoredSigningKeys(
+            key_values, b"s" * 32, secret_box, clock=Time().milliseconds
+        )  # each with random bytes of its own
+        for _ in range(3)
+    ]
+    keys = await asyncio.gather(*(server.current() for server in servers))
+    assert len({pair.id for pair in keys}) == 1

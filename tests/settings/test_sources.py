@@ -70,7 +70,7 @@ def test_every_setting_can_come_from_environment_or_file(name: str, monkeypatch:
         "budgets": "cost=5",
     }
     values |= {"retention": "completed=30d", "issuers": "https://a.example audience=me", "public_agents": "a,b"}
-    values |= {"executor": "a.b:C", "executor_retries": "3", "upstream": "https://a.example/b"}
+    values |= {"executor": "a.b:C", "executor_env": "KEY", "executor_retries": "3", "upstream": "https://a.example/b"}
     values |= {
         "tls_client_grants": "a=operator",
         "tls_client_principal": "uri",
@@ -250,3 +250,39 @@ def test_an_error_names_the_source_that_won(monkeypatch: pytest.MonkeyPatch) -> 
 def test_an_unknown_name_in_code_is_reported_without_a_file() -> None:
     with pytest.raises(SettingsError, match=r"^blue \(argument\): is not a setting; remove it"):
         load_settings({"blue": "red"})
+
+
+def test_a_secret_may_be_in_a_file_that_a_variable_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("a-long-token\n")
+    monkeypatch.setenv("DRAGOMAN_TOKEN_FILE", str(secret))
+    assert load_settings({}).access.token.get_secret_value() == "a-long-token"
+    assert load_settings({"token": "another"}).access.token.get_secret_value() == "another"
+    secret.write_text("sqlite:///there.db")
+    monkeypatch.setenv("DRAGOMAN_STORE_FILE", str(secret))
+    assert load_settings({}).store.url == "sqlite:///there.db"
+    monkeypatch.setenv("DRAGOMAN_TOKEN", "twice")
+    with pytest.raises(SettingsError, match=r"^DRAGOMAN_TOKEN_FILE .*: DRAGOMAN_TOKEN is set, too; remove one$"):
+        load_settings({})
+    monkeypatch.delenv("DRAGOMAN_TOKEN")
+    monkeypatch.setenv("DRAGOMAN_TOKEN_FILE", str(tmp_path / "absent"))
+    with pytest.raises(
+        SettingsError, match=r"^DRAGOMAN_TOKEN_FILE \(environment\): .*absent cannot be read: .*No such"
+    ):
+        load_settings({})
+
+
+def test_an_invalid_secret_is_reported_with_the_variable_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "store").write_text("nonsense")
+    monkeypatch.setenv("DRAGOMAN_STORE_FILE", str(tmp_path / "store"))
+    with pytest.raises(SettingsError, match=r"^DRAGOMAN_STORE_FILE \(environment\): "):
+        load_settings({})
+
+
+@pytest.mark.parametrize("name", ["CONFIG_FILE", "SLOTS_FILE", "APP_FILE"])
+def test_only_secrets_may_be_in_files(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    monkeypatch.setenv(f"DRAGOMAN_{name}", "dragoman.toml")
+    with pytest.raises(SettingsError, match=rf"^DRAGOMAN_{name} \(environment\): is not a setting"):
+        load_settings({})

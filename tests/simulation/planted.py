@@ -238,12 +238,12 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a message without an answer is sent again", "G3", "agents.upstream.turn",
-        "await recovery.find_task(self, self._message) if error.may_have_arrived else None", "None",
+        "await self._find_task() if error.may_have_arrived else None", "None",
         seeds=SEED_PREFIX,
     ),
     Mutation(
-        "an upstream task is not canceled", "G5", "agents.upstream.agent",
-        "await self.cancel(turn.upstream_task, context.cancel_metadata)", "pass",
+        "an upstream task is not canceled", "G5", "agents.upstream.turn",
+        "await self.connection.cancel(self.upstream_task, self.context.cancel_metadata)", "pass",
         seeds=SEED_PREFIX,
     ),
     Mutation(
@@ -257,8 +257,8 @@ MUTATIONS: Final = (
         seeds=SEED_PREFIX,
     ),
     Mutation(
-        "the task of an MCP server is not canceled", "G5", "extensions.mcp.servers.agent",
-        "await self._cancel_handle(turn.handle)", "pass",
+        "the task of an MCP server is not canceled", "G5", "extensions.mcp.servers.turn",
+        "await self._server.cancel(self.handle)", "pass",
         seeds=SEED_PREFIX,
     ),
     Mutation(

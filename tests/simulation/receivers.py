@@ -8,7 +8,7 @@ from typing import Final
 from zlib import crc32
 
 from tests.chaos.history import Delivered, Recorder
-from tests.chaos.load.characters import CHARACTERS, draw_response
+from tests.load.characters import CHARACTERS, draw_response
 from tests.simulation.loop import HostLoop, World
 
 from dragoman.core.push.configuration import PushConfig

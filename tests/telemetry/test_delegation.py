@@ -18,7 +18,7 @@ from dragoman import Turn, agent
 from dragoman.client import connect
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.core import trace
 from dragoman.core.access.identity import Identity
 from dragoman.core.limits.quotas import Usage, parse_budgets

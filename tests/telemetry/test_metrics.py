@@ -149,6 +149,9 @@ async def test_metrics_require_the_operator_grant_with_authentication(tmp_path: 
         status, _, text = await fetch(f"http://{app.metrics}/metrics")
         assert (status, value(parsed(text), "build_info", store="sqlite")) == (200, 1)
         assert (await fetch(f"http://{app.metrics}/tasks"))[0] == 404
+        # A page of evil.example, whose owner points the name at this machine (DNS rebinding).
+        assert (await fetch(f"http://{app.metrics}/metrics", Host=f"evil.example:{app.metrics.port}"))[0] == 403
+        assert (await fetch(f"http://{app.metrics}/metrics", Host="localhost:9000"))[0] == 200
 
 
 async def test_forwarded_requests_do_not_count_as_local(tmp_path: Path) -> None:

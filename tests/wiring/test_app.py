@@ -28,6 +28,8 @@ from dragoman.wiring.app import App, open_app, reachable_url
 from dragoman.wiring.infra import open_outbound
 from dragoman.wiring.store_lock import hold_store
 
+pytestmark = pytest.mark.usefixtures("no_settings")
+
 Open = Callable[..., AbstractAsyncContextManager[App]]
 
 
@@ -40,14 +42,6 @@ async def echo(turn: Turn) -> str:
 async def slow(turn: Turn) -> None:
     turn.status("at it")
     await asyncio.Event().wait()
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
 
 
 @pytest.fixture

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sqlite3
 from pathlib import Path
@@ -21,13 +20,7 @@ from dragoman.wiring import doctor as checking
 from dragoman.wiring.doctor import Finding, check_extension, run_checks
 from dragoman.wiring.store_lock import hold_store
 
-
-@pytest.fixture(autouse=True)
-def _no_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 async def found(**overrides: object) -> dict[str, Finding]:
@@ -149,3 +142,15 @@ async def test_doctor_lists_every_installed_extension() -> None:
     findings = [finding async for finding in run_checks(Settings.model_validate(places))]
     listed = [finding.found.partition(" of ")[0] for finding in findings if finding.what == "extension"]
     assert {"mcp", "nats", "postgres"} <= set(listed)
+
+
+async def test_files_with_secrets_that_everybody_can_read_are_named(tmp_path: Path) -> None:
+    config, keys = tmp_path / "dragoman.toml", tmp_path / "secrets.keys"
+    config.write_text("slots = 3\n")
+    keys.write_text("k" * 44)
+    for modes, readable in (((0o600, 0o640), ""), ((0o644, 0o600), str(config)), ((0o606, 0o604), f"{config} {keys}")):
+        config.chmod(modes[0])
+        keys.chmod(modes[1])
+        finding = (await found(store="memory:", secrets_keys=keys))["secrets"]
+        assert finding.level == ("warn" if readable else "ok")
+        assert not readable or finding.do == f"chmod 600 {readable}".replace(f"{config}", "dragoman.toml")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -47,12 +46,8 @@ opened = asyncio.Event()
 
 
 @pytest.fixture(autouse=True)
-def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _alone(no_settings: None) -> None:
     """An empty folder and environment; nothing called yet."""
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
     calls.clear()
     opened.clear()
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,14 +9,9 @@ import pytest
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.infra import check_role
 
+pytestmark = pytest.mark.usefixtures("no_settings")
+
 SHARED = {"store": "postgresql://db.example/tasks"}
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("DRAGOMAN_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(

@@ -131,21 +131,24 @@ def test_the_dump_is_beside_an_sqlite_store(store: str, name: str) -> None:
 
 def test_an_orderly_end_leaves_no_dump(tmp_path: Path) -> None:
     program = """
-import asyncio, stat, sys
+import asyncio, faulthandler, stat
 from pathlib import Path
 from dragoman.wiring.loop_guard import guarded_loop
-dump = Path("t-blocked")
+dump, timer = Path("t-blocked"), []
+faulthandler.dump_traceback_later = lambda seconds, exit, file: timer.append(seconds)
+faulthandler.cancel_dump_traceback_later = lambda: timer.append(None)
 async def run():
     with guarded_loop(0.4, (), dump):
-        await asyncio.sleep(1.2)  # the loop restarts the timer
+        while len(timer) < 3:  # the loop restarts the timer
+            await asyncio.sleep(0.01)
         print(oct(stat.S_IMODE(dump.stat().st_mode)))
-    import time
-    time.sleep(1.0)  # the timer is stopped
+    print("stopped", set(timer[:3]), timer[-1])
 asyncio.run(run())
 print("ended", dump.exists())
 """
     ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert (ended.stdout.split(), ended.returncode) == (["0o600", "ended", "False"], 0), ended.stderr
+    output = ["0o600", "stopped", "{0.4}", "None", "ended", "False"]
+    assert (ended.stdout.split(), ended.returncode) == (output, 0), ended.stderr
 
 
 @pytest.mark.parametrize("dump", ["None", "Path('missing-folder/t-blocked')"])
@@ -155,7 +158,7 @@ import asyncio, time
 from pathlib import Path
 from dragoman.wiring.loop_guard import guarded_loop
 async def run():
-    with guarded_loop(0.4, (), {dump}):
+    with guarded_loop(1, (), {dump}):
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         time.sleep(60)

@@ -38,8 +38,9 @@ async def test_the_first_heartbeat_follows_hello_whatever_else_is_to_be_sent(lea
     answered = asyncio.Event()
     stream = ServerStream(f"127.0.0.1:{port}", on_frame=lambda _: answered.set(), on_end=lambda _: None)
     try:
-        for frame in ({"hello": wk.Hello()}, *[{"credit": wk.Credit()}] * 100):
-            stream.send(**frame)
+        stream.send(hello=wk.Hello())
+        for _ in range(100):
+            stream.send(credit=wk.Credit())
         async with asyncio.timeout(60):
             assert [await received.get() for _ in range(102)] == ["hello", "heartbeat", *["credit"] * 100]
             await answered.wait()

@@ -46,7 +46,7 @@ class Turn:
 
     async def sent(self, number: int) -> None:
         """Waits for a number of frames."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(self.frames) < number:
                 self._sent.clear()
                 await self._sent.wait()
@@ -73,7 +73,7 @@ async def test_events_are_flushed_when_the_server_confirms_their_number_and_not_
         await asyncio.sleep(0)
     assert not flush.done()
     turn.context.on_committed(1)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await flush
     turn.context.put(WORKING)
     await turn.sent(2)
@@ -148,7 +148,7 @@ async def test_each_message_is_requested_once_and_arrives_with_its_envelope() ->
         received = asyncio.ensure_future(anext(messages))
         await turn.sent(number)
         turn.context.on_message(frame)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             assert await received == (frame.message, frame.envelope)
     assert turn.kinds == ["message_request", "message_request"]
 

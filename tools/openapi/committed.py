@@ -64,7 +64,8 @@ def completed(swagger: Mapping[str, Any], name: str, digest: str) -> dict[str, A
         "responses": {"Error": {"description": "An error.", "schema": {"$ref": f"#/definitions/{error}"}}},
         "x-dragoman-image": digest,
     }
-    definitions = {**swagger["definitions"], "Error": schemas["Error"], error: schemas[error]}
+    unused_error = "Error" if error == "Error03" else "Error03"
+    definitions = {**swagger["definitions"], **{name: schemas[name] for name in schemas if name != unused_error}}
     for unused in ("rpcStatus", "protobufAny"):  # of the errors that the plugin assumes
         if f'"#/definitions/{unused}"' not in json.dumps([paths, definitions]):
             definitions.pop(unused, None)

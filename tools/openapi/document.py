@@ -4,8 +4,8 @@ A resource name in a path is written out: `{name=tasks/*}` becomes `tasks/{task}
 before it, or else after its field, so both packages get the same key for one path. Descriptions come from the comments
 of the protos, errors from the error table, examples from the codecs.
 
-OpenAPI 3.1 cannot describe streams. The schema of an SSE stream is that of one event, as in OpenAPI 3.2: an object
-whose `data` is a string with the message's schema as `contentSchema`.
+OpenAPI 3.1 cannot describe streams. The schema of an SSE stream is a string, whose `contentSchema` is that of the data
+of one event.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ dialect below.
 
 - A path without an agent addresses the root agent; `/{tenant}/...` addresses the agent with that id.
 - Requests may use lowerCamelCase keys or the proto's field names. Unknown keys are ignored,
-  except on Google's paths.
+  except on Google's paths. Values of enums may be numbers, and an empty query parameter or header counts as absent.
+- JSON of any kind (`data`, `metadata`) has at most 24 levels, and integers up to 2^53; larger ones are sent as text.
 - Every error has a `google.rpc.ErrorInfo` with a `reason`.
 - Status codes of errors are those of A2A 1.0.1. With `--error-table 1.0.0` a server responds to callers of 1.0 with 409
   for `TASK_NOT_CANCELABLE`, 415 for `CONTENT_TYPE_NOT_SUPPORTED` and 502 for `INVALID_AGENT_RESPONSE`.
@@ -193,8 +194,7 @@ class _DocumentBuilder:
             message = request.fields_by_name[served.rule.body].message_type
             assert message is not None
             return self._schemas.message_ref(message)
-        bound = _path_fields(served.rule)
-        return self._schemas.message_schema(request, bound) if bound else self._schemas.message_ref(request)
+        return self._schemas.partial_ref(request, _path_fields(served.rule))
 
     def _success_responses(self, rules: list[ServedRule]) -> dict[str, Any]:
         row = rules[0].row
@@ -254,16 +254,14 @@ def _json_content(
 def _stream_content(rules: list[ServedRule], schemas: list[Schema]) -> dict[str, Any]:
     text, elements = examples.stream_example(rules[-1].row)
     element = {"anyOf": [*schemas, schema_ref("Error")]}
-    event = {
-        "type": "object",
-        "description": "One event of the stream. If the stream fails, its last event is named `error`.",
-        "required": ["data"],
-        "properties": {
-            "event": {"type": "string"},
-            "data": {"type": "string", "contentMediaType": _JSON_TYPE, "contentSchema": element},
-        },
+    events = {
+        "type": "string",
+        "description": "Server-sent events. `contentSchema` is the `data` of each; if the stream fails, its last event"
+        " is named `error`.",
+        "contentMediaType": _SSE_TYPE,
+        "contentSchema": element,
     }
-    content: dict[str, Any] = {_SSE_TYPE: {"schema": event, "example": text}}
+    content: dict[str, Any] = {_SSE_TYPE: {"schema": events, "example": text}}
     if rules[0].tag == _GOOGLE:
         content[_JSON_TYPE] = {"schema": {"type": "array", "items": element}, "example": elements}
     return content

@@ -138,7 +138,7 @@ def response_examples(row: RpcRow) -> NamedExamples:
     """Returns the responses of a unary operation."""
     if row.op.operation is None:
         make = agent_card.v1_document if row.op.extended_card else agent_card.v03_protojson_document
-        return {"card": {"summary": "The card of an agent", "value": orjson.loads(make(_AGENT_SPEC, _CARD_ADDRESSES))}}
+        return {"card": {"summary": "The card of an agent", "value": orjson.loads(make(_AGENT_SPEC, _CARD_VIEW))}}
     codec = protojson.compile(row.response, row.json)
     return {
         name: {"summary": summary, "value": codec.to_dict(row.response_message(response.SerializeToString()))}
@@ -192,11 +192,9 @@ _AGENT_SPEC: Final = AgentSpec(
         ),
     ),
 )
-_CARD_ADDRESSES: Final = agent_card.CardAddresses(
-    http="https://agents.example.com", grpc="agents.example.com:443", is_root=True
-)
+_CARD_VIEW: Final = agent_card.CardView(http="https://agents.example.com", grpc="agents.example.com:443", is_root=True)
 
 
 def card_example() -> Any:
     """Returns the card for A2A 1.0 and 0.3 together."""
-    return orjson.loads(agent_card.combined_document(_AGENT_SPEC, _CARD_ADDRESSES))
+    return orjson.loads(agent_card.combined_document(_AGENT_SPEC, _CARD_VIEW))

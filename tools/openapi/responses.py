@@ -96,59 +96,59 @@ def possible_errors(rule: Rule, row: RpcRow) -> Iterator[A2AError]:
     yield errors.InternalError()
 
 
-_ERROR_SCHEMA: Final[Schema] = {
-    "type": "object",
-    "description": "An error in the format of AIP-193.",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["code", "status", "message", "details"],
-            "properties": {
-                "code": {"type": "integer", "description": "The HTTP status."},
-                "status": {"type": "string", "description": "The name of the `google.rpc.Code`."},
-                "message": {"type": "string", "description": "A message for people."},
-                "details": {
-                    "type": "array",
-                    "description": "A `google.rpc.ErrorInfo` with the reason; a `google.rpc.BadRequest` with the"
-                    " invalid fields; a `google.rpc.RetryInfo` with the delay before a retry.",
-                    "items": {
-                        "type": "object",
-                        "required": ["@type"],
-                        "properties": {
-                            "@type": {"type": "string"},
-                            "reason": {"type": "string"},
-                            "domain": {"type": "string"},
-                            "metadata": {"type": "object", "additionalProperties": {"type": "string"}},
-                            "retryDelay": {"type": "string", "description": "Seconds, such as `1.500s`."},
-                            "fieldViolations": {
-                                "type": "array",
-                                "items": {
-                                    "type": "object",
-                                    "required": ["field", "description"],
-                                    "properties": {"field": {"type": "string"}, "description": {"type": "string"}},
-                                },
-                            },
-                        },
-                    },
-                },
-            },
-        }
-    },
-}
 _V03_ERROR_SCHEMA: Final[Schema] = {
     "description": "The same error, with the fields that clients of 0.3 read.",
-    "allOf": [schema_ref("Error")],
     "type": "object",
-    "required": ["code", "type", "message"],
+    "required": ["error", "code", "type", "message"],
     "properties": {
+        "error": schema_ref("ErrorStatus"),
         "code": {"type": "integer", "description": "The JSON-RPC error code."},
         "type": {"type": "string", "description": "The error's class in the official SDKs."},
         "message": {"type": "string"},
     },
 }
-ERROR_SCHEMAS: Final[Mapping[str, Schema]] = {"Error": _ERROR_SCHEMA, "Error03": _V03_ERROR_SCHEMA}
-"""The schemas of error bodies by name."""
+ERROR_SCHEMAS: Final[Mapping[str, Schema]] = {
+    "Error": {
+        "type": "object",
+        "description": "An error in the format of AIP-193.",
+        "required": ["error"],
+        "properties": {"error": schema_ref("ErrorStatus")},
+    },
+    "Error03": _V03_ERROR_SCHEMA,
+    "ErrorStatus": {
+        "type": "object",
+        "required": ["code", "status", "message", "details"],
+        "properties": {
+            "code": {"type": "integer", "description": "The HTTP status."},
+            "status": {"type": "string", "description": "The name of the `google.rpc.Code`."},
+            "message": {"type": "string", "description": "A message for people."},
+            "details": {
+                "type": "array",
+                "description": "A `google.rpc.ErrorInfo` with the reason; a `google.rpc.BadRequest` with the"
+                " invalid fields; a `google.rpc.RetryInfo` with the delay before a retry.",
+                "items": schema_ref("ErrorDetail"),
+            },
+        },
+    },
+    "ErrorDetail": {
+        "type": "object",
+        "required": ["@type"],
+        "properties": {
+            "@type": {"type": "string"},
+            "reason": {"type": "string"},
+            "domain": {"type": "string"},
+            "metadata": {"type": "object", "additionalProperties": {"type": "string"}},
+            "retryDelay": {"type": "string", "description": "Seconds, such as `1.500s`."},
+            "fieldViolations": {"type": "array", "items": schema_ref("FieldViolation")},
+        },
+    },
+    "FieldViolation": {
+        "type": "object",
+        "required": ["field", "description"],
+        "properties": {"field": {"type": "string"}, "description": {"type": "string"}},
+    },
+}
+"""The schemas of error bodies by name: each object has one of its own, which generators of clients make a type of."""
 
 
 class ErrorResponses:
@@ -211,15 +211,13 @@ SERVER_SCHEMAS: Final[dict[str, Schema]] = {
         "type": "object",
         "required": ["keys"],
         "properties": {
-            "keys": {
-                "type": "array",
-                "items": {
-                    "type": "object",
-                    "required": sorted(_EXAMPLE_JWK.keys() - {"y"}),  # Ed25519 keys have no y
-                    "properties": {name: {"type": "string"} for name in sorted(_EXAMPLE_JWK)},
-                },
-            }
+            "keys": {"type": "array", "items": schema_ref("Key")},
         },
+    },
+    "Key": {
+        "type": "object",
+        "required": sorted(_EXAMPLE_JWK.keys() - {"y"}),  # Ed25519 keys have no y
+        "properties": {name: {"type": "string"} for name in sorted(_EXAMPLE_JWK)},
     },
 }
 

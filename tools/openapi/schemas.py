@@ -17,6 +17,8 @@ from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FileDescriptorSe
 from google.protobuf.message import Message
 
 from dragoman.bindings.pipeline import SUPPORTED_VERSIONS, VERSION_HEADER
+from dragoman.core.task.cursors import MAX_PAGE_SIZE
+from dragoman.runtime.push_configs import MAX_CONFIG_PAGE_SIZE
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json.protojson import is_map
 from tools.openapi import examples
@@ -39,6 +41,24 @@ _ALWAYS_PRESENT: Final[Mapping[str, Set[str]]] = {
     **json_proto.PROTOJSON_V1.always_emitted,
     **json_proto.PROTOJSON_V03.always_emitted,
 }
+
+_NOT_EMPTY: Final[Schema] = {"minLength": 1}
+_SOME: Final[Schema] = {"minItems": 1}
+_CONFIG_PAGE: Final[Schema] = {"minimum": 0, "maximum": MAX_CONFIG_PAGE_SIZE}
+_BOUNDS: Final[Mapping[str, Schema]] = {
+    "Message.message_id": _NOT_EMPTY,
+    "Message.parts": _SOME,
+    "Message.content": _SOME,
+    "SendMessageConfiguration.history_length": {"minimum": 0},
+    "GetTaskRequest.history_length": {"minimum": 0},
+    "ListTasksRequest.history_length": {"minimum": 0},
+    "ListTasksRequest.page_size": {"minimum": 1, "maximum": MAX_PAGE_SIZE},
+    "ListTaskPushNotificationConfigsRequest.page_size": _CONFIG_PAGE,
+    "ListTaskPushNotificationConfigRequest.page_size": _CONFIG_PAGE,
+    "TaskPushNotificationConfig.url": _NOT_EMPTY,
+    "PushNotificationConfig.url": _NOT_EMPTY,
+}
+"""Bounds that the server checks and the type of a field does not have, by message and field of both packages."""
 
 
 def schema_ref(name: str) -> Schema:
@@ -65,6 +85,20 @@ class SchemaBuilder:
             schema |= self.message_schema(message, frozenset())
         return schema_ref(name)
 
+    def partial_ref(self, message: Descriptor, excluded: Set[str]) -> Schema:
+        """Returns a reference to the schema of a message without the excluded fields.
+
+        It has a name of its own, because generators of clients name the type of an unnamed body once for each media
+        type, and keep none of those that collide.
+        """
+        if not excluded:
+            return self.message_ref(message)
+        words = "".join(word.capitalize() for field in sorted(excluded) for word in field.split("_"))
+        name = f"{message.full_name}Without{words}"
+        if name not in self.schemas:
+            self.schemas[name] = self.message_schema(message, excluded)
+        return schema_ref(name)
+
     def resolve(self, schema: Schema) -> Schema:
         """Returns the schema that a reference names, or the schema itself."""
         return self.schemas[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else schema
@@ -83,7 +117,9 @@ class SchemaBuilder:
             if len(oneof.fields) > 1  # an `optional` scalar has a oneof of its own
         ]
         if choices:
-            (schema["oneOf"],) = choices
+            (one_of,) = choices
+            # Below `then`, because generators of clients make a type of each branch of a `oneOf` beside properties.
+            schema |= {"if": {"type": "object"}, "then": {"oneOf": one_of}}
         return schema
 
     def field_schema(self, field: FieldDescriptor) -> Schema:
@@ -95,6 +131,7 @@ class SchemaBuilder:
             schema = self._element_schema(field)
             if field.is_repeated:
                 schema = {"type": "array", "items": schema}
+            schema |= _BOUNDS.get(f"{cast(Descriptor, field.containing_type).name}.{field.name}", {})
         if field.GetOptions().deprecated:
             schema["deprecated"] = True
         return self._with_description(field.full_name, schema)
@@ -108,7 +145,7 @@ class SchemaBuilder:
 
     def _enum_ref(self, enum: EnumDescriptor) -> Schema:
         if enum.full_name not in self.schemas:
-            names = [value.name for value in enum.values]
+            names = [value.name for value in enum.values if value.name != "ROLE_UNSPECIFIED"]  # never accepted or sent
             schema = self._with_description(enum.full_name, {"type": "string", "enum": names})
             if "description" in schema:
                 scope = enum.full_name.removesuffix(enum.name)

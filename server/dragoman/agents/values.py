@@ -84,6 +84,8 @@ def parts_of(value: object) -> list[pb.Part]:
             return [data_part(value)]
         case pb.Artifact() | pb.Message():
             raise InvalidAgentResponse(f"{type(value).__name__} cannot be a part of another value; send it by itself")
+        case Enum() | date() | time() | timedelta() | UUID() | Decimal():
+            return parts_of(to_json(value))  # as in a dict: a text, or the value of the Enum
     if is_record(value):
         return [data_part(value)]
     raise _unsupported_value(value)

@@ -26,6 +26,7 @@ from dragoman.core.errors import AgentNotFound, ExtendedAgentCardNotConfigured, 
 from dragoman.core.names import DEFAULT_SCOPE, resource_name
 from dragoman.ports import CardSigner
 from dragoman.wire.cards import agent_card
+from dragoman.wire.cards.remote_card import GRPC_LISTING
 from dragoman.wire.dialects import Dialect
 
 _log: Final = logging.getLogger("dragoman.bindings.cards")
@@ -34,7 +35,7 @@ CARD_MAX_AGE: Final = 300  # seconds for which clients may cache a card
 
 _MAX_CACHED_CARDS: Final = 256  # a limit is needed: callers choose their `Host` and scope
 
-_EncodeCard = Callable[[AgentSpec, agent_card.CardAddresses, agent_card.SignPayloads], bytes]
+_EncodeCard = Callable[[AgentSpec, agent_card.CardView, agent_card.SignPayloads], bytes]
 
 _ENCODER_BY_VERSION: Final[Mapping[str, _EncodeCard]] = {
     "1.0": agent_card.v1_document,
@@ -198,7 +199,7 @@ class Cards:
         self, encode: _EncodeCard, agent: str, origin: Origin | None, scope: str, *, trusted: bool = False
     ) -> ServedCard:
         spec = self._find_spec(agent)
-        addresses = agent_card.CardAddresses(
+        view = agent_card.CardView(
             http=self.base_url(origin),
             grpc=self._grpc_target(origin),
             is_root=agent == self.root,
@@ -209,12 +210,12 @@ class Cards:
             push=self._push,
             extended=self._has_extended_card(spec),
         )
-        key = encode, agent, addresses.http, addresses.grpc, scope, trusted
+        key = encode, agent, view.http, view.grpc, scope, trusted
         served = self._cache.get(key)
         if served is None:
             keys_url = f"{self._public_url}/.well-known/jwks.json"
             sign = None if self._signer is None else partial(self._signer.sign, keys_url=keys_url)
-            served = self._cache[key] = ServedCard.of(encode(spec, addresses, sign))
+            served = self._cache[key] = ServedCard.of(encode(spec, view, sign))
             if len(self._cache) > _MAX_CACHED_CARDS:
                 self._cache.popitem(last=False)
         else:
@@ -230,7 +231,7 @@ class Cards:
     def _grpc_target(self, origin: Origin | None) -> str:
         if self._public_grpc or self.grpc is None:
             return self._public_grpc
-        if self._public_url or (origin is not None and origin.forwarded):
+        if self._public_url or (origin is not None and (origin.forwarded or not origin.lists_grpc)):
             return ""  # behind a proxy only the setting knows the public address of gRPC
         if self.grpc.is_any and origin is not None:
             return f"{origin.name}:{self.grpc.port}"
@@ -261,6 +262,7 @@ class Origin:
     url: str
     name: str
     forwarded: bool = False  # reported by a trusted proxy: callers do not reach this server's own ports
+    lists_grpc: bool = False  # the caller takes addresses of another origin (`remote_card.GRPC_LISTING`)
 
 
 def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin | None:
@@ -287,7 +289,8 @@ def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin
     match = _HOST.fullmatch(host)
     if match is None or scheme not in ("http", "https") or not _PREFIX.fullmatch(prefix):
         return None
-    return Origin(f"{scheme}://{host}{prefix}", match["name"], forwarded)
+    lists_grpc = any(GRPC_LISTING in value for value in headers.getall("A2A-Extensions", ()))
+    return Origin(f"{scheme}://{host}{prefix}", match["name"], forwarded, lists_grpc)
 
 
 def _last(values: Sequence[str]) -> str:

@@ -49,7 +49,7 @@ class A2AOperation:
     blocking: bool = False  # the response may wait for a turn to end, so the caller's deadline bounds the wait
     push: bool = False  # needs push notifications, which a server may disable (1.0 §3.3.4)
     extended_card: bool = False  # returns the agent's extended card
-    max_page_size: int = 0  # The largest page of a list; 0 for other operations. Google's form clamps to it (AIP-158).
+    max_page_size: int = 0  # the largest page of a list; 0 for other operations; Google's form clamps to it (AIP-158)
 
     @property
     def shows_card(self) -> bool:
@@ -244,7 +244,7 @@ def rpc_services() -> Iterator[tuple[ServiceDescriptor, dict[str, RpcRow]]]:
 class JsonRpcRow(DialectRow):
     """One JSON-RPC method in one dialect."""
 
-    read: Callable[[object], Any]  # Converts `params` to the 1.0 request. Raises InvalidParams.
+    read: Callable[[object], Any]  # converts `params` to the 1.0 request; raises InvalidParams
     write: Callable[[Any], object]  # converts the 1.0 response to the JSON value of `result`
     stream_results: Callable[[], EncodeResults]  # returns the encoder of one stream's events
     names_tasks: bool = False  # the client chooses task ids (0.1)

@@ -26,6 +26,8 @@ from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.cards.security_schemes import ServerSecurity
 from dragoman.core.errors import InvalidParams, MethodNotFound
+from dragoman.core.net.addresses import is_loopback_host
+from dragoman.core.net.targets import names_this_machine
 
 _NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 
@@ -213,9 +215,11 @@ def console_endpoints(options: ServerOptions) -> Iterator[tuple[str, str, HttpEn
         for name in _SIGN_IN_FIELDS:
             if not isinstance(fields.get(name), str):
                 raise InvalidParams(f"{name}: must be a string")
+        if not fields["redirectUri"].startswith(f"{request.headers.get('Origin')}/"):
+            raise InvalidParams("redirectUri: must be the page that makes this call, whose Origin is sent with it")
         if sign_in is None:
             raise InvalidParams("issuer: nobody signs in at an issuer here; set console_client of --issuers")
-        found = await sign_in.exchange(*(fields[name] for name in _SIGN_IN_FIELDS))
+        found = await sign_in.exchange(*(fields[name] for name in _SIGN_IN_FIELDS), address=request.remote or "")
         return web.json_response(_camel_case(found._asdict()), headers=_NO_STORE_HEADERS)
 
     async def caller(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
@@ -305,6 +309,9 @@ def serve_metrics(host: str, port: int, read: ReadMetrics) -> AbstractAsyncConte
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         if request.path != METRICS_PATH or request.method not in ("GET", "HEAD"):
             return web.Response(status=404, text=f"only GET {METRICS_PATH} is served here\n")
+        # A web page can make the browser of a user of this machine call it by a name of its own (DNS rebinding).
+        if is_loopback_host(host) and not names_this_machine(request.headers.get("Host", "")):
+            return web.Response(status=403, text="this port serves callers that use a loopback address or localhost\n")
         return await _metrics_text(request, read)
 
     return listener.listen_http(handle, ServerOptions(host=host, port=port, grace=1.0))

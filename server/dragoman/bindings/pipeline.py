@@ -38,7 +38,7 @@ from dragoman.bindings.method_table import ExtensionRow, JsonRpcRow, RpcRow
 from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.stream_registry import OpenStream, StreamRegistry
 from dragoman.core import errors
-from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, VIEWER_GRANT, Caller, Identity
+from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, Caller, Identity
 from dragoman.core.access.local_callers import is_local_caller
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION, SERVER_EXTENSIONS, with_cursor
 from dragoman.core.names import DEFAULT_SCOPE, Owner
@@ -115,6 +115,8 @@ class RequestExchange(ABC, Generic[Answer]):
         declared = {extension.uri for extension in (*spec.extensions, *SERVER_EXTENSIONS)}
         activated = ", ".join(uri for uri in self.extensions if uri in declared)
         name = V03_EXTENSIONS_HEADER if self.row.dialect in _V03_HEADER_DIALECTS else EXTENSIONS_HEADER
+        if name not in self.headers:  # fasta2a 2.x uses the header of 1.0 in both versions
+            name = EXTENSIONS_HEADER if name == V03_EXTENSIONS_HEADER else V03_EXTENSIONS_HEADER
         return {name: activated} if activated else {}
 
     @abstractmethod
@@ -312,12 +314,12 @@ async def authenticate_operator(
     options: ServerOptions,
     connection: CallerConnection,
     *,
-    viewer: bool = False,
+    grant: str = OPERATOR_GRANT,
     limited: bool = False,
 ) -> Identity:
     """The identity of the operator. Without authentication every caller is one: other machines are rejected before.
 
-    `viewer`: the viewer grant is enough. `limited`: the operation can be limited to the scopes and agents of grants.
+    `grant`: is enough, as is that of operators. `limited`: the operation can be limited to scopes and agents of grants.
 
     Raises Unauthenticated for a caller without credentials, PermissionDenied for one without the grant.
     """
@@ -326,8 +328,8 @@ async def authenticate_operator(
     identity = await authenticate(headers, options, connection)
     if not identity.is_authenticated:
         raise errors.Unauthenticated("operations are for operators; send credentials with the operator grant")
-    if not (identity.is_viewer if viewer else identity.is_operator):
-        grants = f'"{OPERATOR_GRANT}"' + (f' or "{VIEWER_GRANT}"' if viewer else "")
+    if not (identity.is_operator or grant in identity.grants):
+        grants = " or ".join(f'"{name}"' for name in dict.fromkeys((OPERATOR_GRANT, grant)))
         raise errors.PermissionDenied(f"this operation needs the grant {grants}", log_details=identity.log_details)
     if identity.is_limited and not limited:
         text = "this operation on the whole server needs credentials without grants for scopes or agents"

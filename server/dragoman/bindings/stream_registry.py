@@ -1,4 +1,4 @@
-"""Registry of open streams, which ends them on shutdown and when credentials are revoked.
+"""Registry of open streams, which ends them on shutdown and when credentials end.
 
 A stream can follow a task for days, so the credentials behind open streams are rechecked every few seconds.
 """
@@ -73,34 +73,29 @@ class StreamRegistry:
         return reason
 
     async def watch_credentials(self, authenticator: Authenticator | None, interval: float) -> None:
-        """Ends streams with revoked credentials, found every `interval` seconds; runs until canceled."""
+        """Ends streams without valid credentials, found every `interval` seconds; runs until canceled."""
         while authenticator is not None:
             await asyncio.sleep(interval)
             await self.recheck_credentials(authenticator)
 
     async def recheck_credentials(self, authenticator: Authenticator) -> None:
-        readers = {
-            stream.identity.credential_id: stream.identity
-            for stream in self._tasks.values()
-            if stream.identity.credential_id
-        }
-        for key, identity in readers.items():
+        for identity in {stream.identity for stream in self._tasks.values() if stream.identity.is_authenticated}:
             try:
                 await authenticator.recheck(identity)
             except Unauthenticated as error:
-                self._end_streams(key, error)
+                self._end_streams(identity, error)
             except A2AError:  # unknown for now; the next check decides
                 continue
 
-    def _end_streams(self, key: str, error: A2AError) -> None:
-        matching = [(task, stream) for task, stream in self._tasks.items() if stream.identity.credential_id == key]
+    def _end_streams(self, identity: Identity, error: A2AError) -> None:
+        matching = [(task, stream) for task, stream in self._tasks.items() if stream.identity == identity]
         for task, stream in matching:
             if stream.is_sending:
                 stream.end_reason = error
                 continue
             self._end_reasons[task] = error
             task.cancel()
-        _log.info("streams ended: %s", error.message, extra={"key": key, "streams": len(matching)})
+        _log.info("streams ended: %s", error.message, extra={**identity.log_details, "streams": len(matching)})
 
     def close(self) -> None:
         """Ends every open stream and rejects new ones."""

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from typing import Any, Final, NamedTuple, Unpack, cast
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import orjson
 from google.protobuf.message import Message
@@ -28,6 +28,7 @@ from dragoman.wire.cards import remote_card
 from dragoman.wire.cards.remote_card import Interface
 from dragoman.wire.client_operations import ClientOperation, HttpCall
 from dragoman.wire.http import sse
+from dragoman.wire.json import remote_values
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 JSON_MEDIA_TYPE: Final = "application/json"
@@ -72,13 +73,19 @@ class HttpTransport:
         """Returns the result in the JSON of a response, or of an event (`status` None). Raises ClientError."""
         raise NotImplementedError
 
+    def _is_response(self, value: Any) -> bool:
+        """Whether an event with a name of its own has a response. Others, such as `event: ping`, are of no interest
+        (WHATWG HTML §9.2.6: each type of event has its own listeners)."""
+        raise NotImplementedError
+
     def _call_headers(self, fields: CallFields) -> dict[str, str]:
         return self._options.call_headers(self.interface.dialect, CURSOR_HEADER, **fields)
 
     @asynccontextmanager
     async def _open(
-        self, call: HttpCall, headers: Mapping[str, str], idle_timeout: float | None
+        self, call: HttpCall, headers: Mapping[str, str], idle_timeout: float | None, *, is_redirected: bool = False
     ) -> AsyncIterator[HttpResponse]:
+        """Sends a request. Follows one redirect within the server: many add or remove a slash, with 307."""
         body = None if call.body is None else orjson.dumps(call.body)
         headers = {**self._options.headers, **headers}
         if body is not None:
@@ -88,12 +95,19 @@ class HttpTransport:
         self._trace_bytes(">", body)
         async with self._http.open(call.method, call.url, headers, body, idle_timeout=idle_timeout) as response:
             self._trace("<", f"{response.status} {response.headers.get('content-type', '')}")
-            if 300 <= response.status < 400:
-                raise self._errors.from_redirect(response.status, response.headers)
+            if not 300 <= response.status < 400:
+                yield response
+                return
+            target = _redirect_target(call.url, response)
+        if is_redirected or target is None:
+            raise self._errors.from_redirect(response.status, response.headers)
+        async with self._open(call._replace(url=target), headers, idle_timeout, is_redirected=True) as response:
             yield response
 
     async def _stream_once(self, call: HttpCall, headers: Mapping[str, str]) -> StreamResponses:
         async with self._open(call, {"Accept": SSE_MEDIA_TYPE, **headers}, self._limits.idle_timeout) as response:
+            if response.status == 204:  # the task has ended, without an event that was not received
+                return
             media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
             if media_type != SSE_MEDIA_TYPE:
                 # An error, or the only event of the stream as plain JSON.
@@ -118,10 +132,17 @@ class HttpTransport:
             for event in events:
                 if self._trace is not no_wire_trace:
                     self._trace("<", f"data: {event.data.decode(errors='replace')}")
+                if not event.data.strip():
+                    continue  # a heartbeat
+                is_named = event.event != "message"
                 try:
-                    yield orjson.loads(event.data)
-                except orjson.JSONDecodeError as error:
+                    value = remote_values.loads(event.data)
+                except ValueError as error:
+                    if is_named:
+                        continue
                     raise ProtocolError(f"{self._errors.address}: an event of the stream is not JSON") from error
+                if not is_named or self._is_response(value):
+                    yield value
 
     async def _read_json(self, response: HttpResponse) -> Any:
         """Reads the JSON of a response; None for an error response without JSON. Raises ClientError."""
@@ -129,8 +150,8 @@ class HttpTransport:
         data = await read_body(response, self._errors.address, limits.max_response_bytes, limits.blocking_timeout)
         self._trace_bytes("<", data)
         try:
-            return orjson.loads(data)
-        except orjson.JSONDecodeError as error:
+            return remote_values.loads(data)
+        except ValueError as error:
             if response.status >= 400:
                 return None
             raise self._errors.not_json(response.status, data) from error
@@ -145,6 +166,18 @@ class HttpTransport:
     def _trace_bytes(self, direction: str, data: bytes | None) -> None:
         if data is not None and self._trace is not no_wire_trace:
             self._trace(direction, data.decode(errors="replace"))
+
+
+def _redirect_target(url: str, response: HttpResponse) -> str | None:
+    """The URL to repeat a request at: a redirect that keeps the method, to the same origin, which may get the
+    credentials of the call (RFC 9110 §15.4.8). None for any other."""
+    if response.status not in (307, 308):
+        return None
+    try:
+        target = urlsplit(urljoin(url, response.headers.get("location", "")))
+    except ValueError:
+        return None
+    return target.geturl() if target[:2] == urlsplit(url)[:2] and target.geturl() != url else None
 
 
 async def read_body(response: HttpResponse, address: str, max_bytes: int | None, max_seconds: float | None) -> bytes:
@@ -182,6 +215,9 @@ class JsonRpcTransport(HttpTransport):
         if not isinstance(body, dict) or "result" not in body:
             raise ProtocolError(f"{self._errors.address}: the response is not JSON-RPC")
         return body["result"]
+
+    def _is_response(self, value: Any) -> bool:
+        return isinstance(value, dict) and not value.keys().isdisjoint(("result", "error"))
 
 
 class RestTransport(HttpTransport):
@@ -224,6 +260,15 @@ class RestTransport(HttpTransport):
         if _is_error_event(body) if status is None else status >= 400:
             raise self._errors.from_rest(status, headers, body)
         return body
+
+    def _is_response(self, value: Any) -> bool:
+        return isinstance(value, dict) and (not value.keys().isdisjoint(_EVENT_KEYS) or _is_error_event(value))
+
+
+_EVENT_KEYS: Final = frozenset(
+    ("task", "message", "msg", "statusUpdate", "status_update", "artifactUpdate", "artifact_update")
+)
+"""The members of a `StreamResponse`, in 0.3 and 1.0."""
 
 
 def _is_error_event(event: Any) -> bool:

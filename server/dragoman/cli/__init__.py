@@ -21,6 +21,8 @@ from typing import Annotated, Any, Final, NamedTuple
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from dragoman.cli.standard_streams import finish_stdout, prepare_streams
+
 _CONTROL_CHARACTERS: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 """C0, DEL, C1, other line ends, overrides of the text direction, and surrogates, which no stream can encode."""
 _SHORT_ESCAPES: Final = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
@@ -104,10 +106,9 @@ def format_count(count: int, noun: str) -> str:
 class CommandSpec(NamedTuple):
     """Where a command is defined, and how the help of `dragoman` shows it."""
 
-    module: str  # below `package`; has a function of the command's name, or `register(typer.Typer)`
+    module: str  # below `dragoman.cli`, with the command in its table `COMMANDS`; of others, with `register`
     help: str  # the first line of the command's own help
     panel: str
-    package: str = "dragoman.cli."
 
 
 _PANELS: Final = {
@@ -182,13 +183,11 @@ COMMAND_GROUP: Final = "dragoman.commands"
 
 @cache
 def installed_commands() -> Mapping[str, CommandSpec]:
-    """The commands of other distributions, for the help and for names that the table lacks. Imports none of them."""
+    """The commands of other distributions, which their modules `register`. Imports none of them."""
     from importlib import metadata
 
     return {
-        one.name: CommandSpec(
-            one.module, f"A command of {one.dist.name}." if one.dist else "", "Extensions", package=""
-        )
+        one.name: CommandSpec(one.module, f"A command of {one.dist.name}." if one.dist else "", "Extensions")
         for one in metadata.entry_points(group=COMMAND_GROUP)
         if one.name not in COMMANDS
     }
@@ -261,16 +260,10 @@ def _hide_types(params: Iterable[Any]) -> None:
 
 def load_command(name: str) -> Any:
     registry = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
-    spec = COMMANDS.get(name) or installed_commands()[name]
-    module = import_module(f"{spec.package}{spec.module}")
-    if hasattr(module, "register"):
-        module.register(registry)
+    if spec := COMMANDS.get(name):
+        import_module(f"dragoman.cli.{spec.module}").COMMANDS[name].add_to(registry, name)
     else:
-        from dragoman.cli.commands import add_command  # takes long: it imports the errors of calls
-
-        add_command(registry, name, getattr(module, name))
-    # Reading the options of a command takes a millisecond; a module has up to ten commands.
-    registry.registered_commands = [one for one in registry.registered_commands if one.name == name]
+        import_module(installed_commands()[name].module).register(registry)
     group = typer.main.get_group(registry)
     return group.commands[name]
 
@@ -308,4 +301,6 @@ def main() -> None:
     """Runs the command line. The process ends with one of the exit codes that `--help` lists."""
     # gRPC's core logs errors to stderr that its callers receive as well.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    cli()
+    prepare_streams()
+    if problem := finish_stdout(cli):
+        sys.exit(print_error(problem, ExitCode.FAILED))

@@ -1,13 +1,11 @@
-"""Declares options of commands, and adds commands: calls run, and failures become exit codes and errors on stderr."""
+"""Declares commands and their options: calls run, and failures become exit codes and errors on stderr."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import sys
-from collections.abc import Callable, Coroutine, Iterable
-from dataclasses import is_dataclass
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, is_dataclass
 from functools import partial, wraps
 from typing import Any, NoReturn
 
@@ -16,6 +14,7 @@ import typer
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, NotFound, is_resolution_failure
 from dragoman.cli import ExitCode, print_error, print_note, wants_json
+from dragoman.cli.standard_streams import discard_stdout
 from dragoman.core.errors import A2AError, AgentNotFound, KeyNotFound, TaskNotFound
 
 
@@ -39,51 +38,59 @@ def argument(placeholder: str, help: str, **settings: Any) -> Any:
     return typer.Argument(metavar=placeholder, help=help, show_default=False, **settings)
 
 
-def add_group(cli: typer.Typer, name: str, help: str, **commands: Callable[..., Any]) -> typer.Typer:
-    """Adds a group of commands, `dragoman NAME COMMAND`, and returns it."""
-    group = typer.Typer(name=name, help=help, no_args_is_help=True, rich_markup_mode="markdown")
-    for command, function in commands.items():
-        add_command(group, command, function)
-    cli.add_typer(group)
-    return group
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command that ends the process with the exit code that its function returns; None is success.
 
-
-def add_command(
-    cli: typer.Typer,
-    name: str,
-    function: Callable[..., Any],
-    options: Iterable[inspect.Parameter] = (),
-    **settings: Any,
-) -> None:
-    """Adds a command that ends the process with the exit code that its function returns; None is success.
-
-    A parameter whose type is a dataclass stands for one option for each of its fields, `**` for `options`. A coroutine
-    function runs in a loop of its own, and its errors name the `server` of its options.
+    A parameter of the function whose type is a dataclass stands for one option for each of its fields, `**` for
+    `options`. A coroutine function runs in a loop of its own, and its errors name the `server` of its options.
     """
-    signature = inspect.signature(function, eval_str=True)
-    groups: dict[str, inspect.Signature] = {}
-    parameters: list[inspect.Parameter] = []
-    for parameter in signature.parameters.values():
-        own, kind = [parameter], parameter.annotation
-        if isinstance(kind, type) and is_dataclass(kind):
-            groups[parameter.name] = inspect.signature(kind, eval_str=True)
-            own = list(groups[parameter.name].parameters.values())
-        elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
-            own = list(options)
-        parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
 
-    @wraps(function)
-    def command(**values: Any) -> NoReturn:
-        server = ""
-        for group, options in groups.items():
-            build = signature.parameters[group].annotation
-            values[group] = build(**{option: values.pop(option) for option in options.parameters})
-            server = getattr(values[group], "server", server)
-        run_command(server, partial(function, **values))
+    function: Callable[..., Any]
+    options: Callable[[], Iterable[inspect.Parameter]] = tuple
+    help: Callable[[Callable[..., Any]], str | None] = inspect.getdoc  # the help of its function
+    context_settings: Mapping[str, Any] | None = None  # those of typer
 
-    command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
-    command.__annotations__ = {one.name: one.annotation for one in parameters}
-    cli.command(name, **settings)(command)
+    def add_to(self, cli: typer.Typer, name: str) -> None:
+        signature = inspect.signature(self.function, eval_str=True)
+        groups: dict[str, inspect.Signature] = {}
+        parameters: list[inspect.Parameter] = []
+        for parameter in signature.parameters.values():
+            own, kind = [parameter], parameter.annotation
+            if isinstance(kind, type) and is_dataclass(kind):
+                groups[parameter.name] = inspect.signature(kind, eval_str=True)
+                own = list(groups[parameter.name].parameters.values())
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                own = list(self.options())
+            parameters += [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in own]
+
+        @wraps(self.function)
+        def command(**values: Any) -> NoReturn:
+            server = ""
+            for group, options in groups.items():
+                build = signature.parameters[group].annotation
+                values[group] = build(**{option: values.pop(option) for option in options.parameters})
+                server = getattr(values[group], "server", server)
+            run_command(server, partial(self.function, **values))
+
+        command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        settings = dict(self.context_settings) if self.context_settings else None
+        cli.command(name, help=self.help(self.function), context_settings=settings)(command)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandGroup:
+    """Commands below a name: `dragoman NAME COMMAND`."""
+
+    help: str
+    commands: Mapping[str, Command]
+
+    def add_to(self, cli: typer.Typer, name: str) -> None:
+        group = typer.Typer(name=name, help=self.help, no_args_is_help=True, rich_markup_mode="markdown")
+        for command_name, command in self.commands.items():
+            command.add_to(group, command_name)
+        cli.add_typer(group)
 
 
 def run_command(server: str, command: Callable[[], Any]) -> NoReturn:
@@ -98,8 +105,8 @@ def run_command(server: str, command: Callable[[], Any]) -> NoReturn:
         code = print_error(error.message, ExitCode.NOT_FOUND if not_found else ExitCode.UNAVAILABLE)
     except KeyboardInterrupt:
         code = ExitCode.INTERRUPTED
-    except BrokenPipeError:  # `| head` has closed the pipe; flushing the rest at exit must not fail
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # `| head` has closed the pipe
+        discard_stdout()
         code = ExitCode.OK
     except typer.Exit:  # the command has printed its error
         raise

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import orjson
 import typer
 
 from dragoman.cli import ExitCode
-from dragoman.cli.commands import argument, flag, option
+from dragoman.cli.commands import Command, argument, flag, option
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.doctor import run_checks
 
@@ -52,3 +52,6 @@ async def doctor(
         if finding.do:
             typer.echo(f"      {'':<12} -> {finding.do}")
     return ExitCode.FAILED if failed else ExitCode.OK
+
+
+COMMANDS: Final = {"doctor": Command(doctor)}

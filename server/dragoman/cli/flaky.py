@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from dragoman.cli import ExitCode, print_error
-from dragoman.cli.commands import option
+from dragoman.cli.commands import Command, option
 from dragoman.cli.logs import configure_logging
 from dragoman.cli.process_setup import Signals
 from dragoman.fault_proxy import Drop, DropLimit, FaultProxy
@@ -91,3 +91,6 @@ def _log_summary(proxy: FaultProxy) -> None:
     if proxy.unreachable:
         fields["unreachable"] = proxy.unreachable
     log.info("%d of %d connections dropped%s", total, proxy.connections, moments, extra=fields)
+
+
+COMMANDS: Final = {"flaky": Command(flaky)}

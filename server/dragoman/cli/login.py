@@ -8,12 +8,12 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from dragoman.cli import ExitCode, print_error, profiles
-from dragoman.cli.commands import argument, flag, option, run_command
+from dragoman.cli.commands import Command, argument, flag, option, run_command
 from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, check_server
 from dragoman.cli.output import ConsoleOutput
 from dragoman.client import NotAllowed
@@ -129,3 +129,6 @@ def print_profiles(chosen: str, *, json: bool) -> ExitCode:
     else:
         out.line(f"commands use {DEFAULT_SERVER}, the default")
     return ExitCode.OK
+
+
+COMMANDS: Final = {"login": Command(login), "logout": Command(logout)}

@@ -70,18 +70,46 @@ def configure_logging(log_format: LogFormat, level: LogLevel = "info", *, develo
     development: whether each turn is a line; None: if people read the text on a terminal. In production turns are
     lines at the level `debug` only: one for each would flood the log. Requests are lines in JSON, for log collectors.
     """
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(LOG_FORMATTERS[log_format]())
-    handler.addFilter(shorten_library_fault)
-    root = logging.getLogger()
-    root.handlers[:] = [handler]
     lowest = getattr(logging, level.upper())
-    root.setLevel(lowest)
+    root, own = logging.getLogger(), logging.getLogger(_OWN_NAME)
+    # The second is for our lines when an agent's code has removed the first.
+    for logger, is_written in ((root, shorten_library_fault), (own, lambda _: not root.handlers)):
+        handler = logging.StreamHandler(sys.stderr)
+        handler.setFormatter(LOG_FORMATTERS[log_format]())
+        handler.addFilter(is_written)
+        logger.handlers[:] = [handler]
+        logger.setLevel(lowest)
+    keep_own_loggers()
     for name in _LIBRARIES:
         logging.getLogger(name).setLevel(max(lowest, logging.INFO))
     shows_turns = log_format == "text" and sys.stderr.isatty() if development is None else development
     for name, shown in (("dragoman.access", log_format == "json"), ("dragoman.turns", shows_turns)):
         logging.getLogger(name).setLevel(lowest if shown or level == "debug" else max(lowest, logging.WARNING))
+
+
+_OWN_NAME: Final = "dragoman"
+
+
+class _OwnLogger(logging.Logger):
+    """A logger that cannot be disabled; its level can be set."""
+
+    @property
+    def disabled(self) -> bool:
+        return False
+
+    @disabled.setter
+    def disabled(self, value: bool) -> None: ...
+
+
+def keep_own_loggers() -> None:
+    """Keeps the loggers of the server that exist by now on when an agent's code configures logging.
+
+    `logging.config` disables every logger that its configuration does not name, by default. Alembic's `env.py` and most
+    examples do that, and the cause of a failed turn would be nowhere.
+    """
+    for name, logger in list(logging.root.manager.loggerDict.items()):
+        if name.partition(".")[0] == _OWN_NAME and type(logger) is logging.Logger:
+            logger.__class__ = _OwnLogger
 
 
 def shorten_library_fault(record: logging.LogRecord) -> bool:

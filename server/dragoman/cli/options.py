@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import difflib
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +22,7 @@ from dragoman.cli.profiles import Profile, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
 from dragoman.core.durations import parse_age
+from dragoman.ids import now_ms
 from dragoman_pb.dragoman.ops import v1 as ops
 
 DEFAULT_SERVER: Final = "127.0.0.1:50051"
@@ -238,4 +238,4 @@ def age_option(option: str, text: str) -> int:
 
 def time_option(option: str, text: str) -> int:
     """The time that was an option's age ago, in milliseconds since the epoch; 0 for "". As `age_option`."""
-    return int(time.time() * 1000) - age_option(option, text) if text else 0
+    return now_ms() - age_option(option, text) if text else 0

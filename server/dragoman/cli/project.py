@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -12,18 +14,12 @@ import typer
 from pydantic import SecretStr
 
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.commands import add_command, add_group, argument, flag, option
+from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.settings.extensions import flatten_tables
-from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields
+from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields, settings_environment
 from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
 from dragoman.version import __version__
-
-
-def register(cli: typer.Typer) -> None:
-    add_command(cli, "new", new)
-    add_group(cli, "config", "Write and show the settings of a server.", init=init, show=show)
-
 
 PROJECT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
@@ -145,7 +141,8 @@ def init(config: ConfigFile = None) -> ExitCode:
     """
     file = config or DEFAULT_CONFIG_FILE
     try:
-        with file.open("x", encoding="utf-8") as out:
+        # A place for tokens and passwords: for its user only, whatever the umask.
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as out:
             out.write(sample_config())
     except OSError as error:
         problem = "already exists" if isinstance(error, FileExistsError) else error.strerror
@@ -168,11 +165,9 @@ def show(
     **Exit codes**: 0 the settings are valid; 2 they are not.
     """
     settings = load_settings({"config": config})
-    rows = [row for row in _effective_settings(settings, config) if all or row["source"] != "default"]
+    rows = [row for row in _effective_settings(settings, config) if all or row.source != "default"]
     for row in rows:
-        typer.echo(
-            orjson.dumps(row).decode() if json else f"{row['name']:<28}  {_toml(row['value']):<32}  {row['source']}"
-        )
+        typer.echo(orjson.dumps(row).decode() if json else f"{row.name:<28}  {_toml(row.value):<32}  {row.source}")
     if not rows and not json:
         print_note("every setting has its default; --all shows them")
     return ExitCode.OK
@@ -191,13 +186,19 @@ def sample_config() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dict[str, Any]]:
-    """Name, value and source of each setting. Values of the file and the environment are as written there."""
+@dataclass(frozen=True)
+class _EffectiveSetting:
+    name: str  # as in a settings file
+    value: Any  # as written in the file or the environment
+    source: str  # a file, a variable, or `default`
+
+
+def _effective_settings(settings: Settings, config: Path | None) -> Iterator[_EffectiveSetting]:
     fields = setting_fields()
     names = [name for name in fields if name != "config"]
     file, values = read_config_file(config or read_environment(["config"]).get("config"))
     in_file = flatten_tables(values)
-    in_environment = read_environment(names)
+    in_environment = settings_environment()
     may_hold_secrets = secret_options()
     for name in names:
         default = fields[name].default
@@ -213,7 +214,7 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[dic
             value = "(hidden)" if value else ""
         elif name in may_hold_secrets and source != "default":
             value = "(hidden)"
-        yield {"name": name.replace("_", "-"), "value": value, "source": source}
+        yield _EffectiveSetting(name.replace("_", "-"), value, source)
 
 
 def _plain(default: Any) -> Any:
@@ -230,3 +231,9 @@ def _plain(default: Any) -> Any:
 def _toml(value: Any) -> str:
     """A value of a settings file on one line."""
     return "" if value is None else orjson.dumps(value, default=str).decode()
+
+
+COMMANDS: Final = {
+    "new": Command(new),
+    "config": CommandGroup("Write and show the settings of a server.", {"init": Command(init), "show": Command(show)}),
+}

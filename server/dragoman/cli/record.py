@@ -5,13 +5,13 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from dragoman.cli import ExitCode, format_count, print_error
 from dragoman.cli.admin import open_admin_client
-from dragoman.cli.commands import argument, option
+from dragoman.cli.commands import Command, argument, option
 from dragoman.cli.options import ServerTarget, StoreUrl, TaskId, TaskOwner
 from dragoman.testing.kit.recording import Recording, recording_of_export
 from dragoman.testing.kit.replay import Different
@@ -69,3 +69,6 @@ def replay(
         return print_error(error, ExitCode.USAGE)
     typer.echo(f"{case}: {format_count(len(recording.turns), 'turn')} of {recording.agent}, same answers as recorded")
     return ExitCode.OK
+
+
+COMMANDS: Final = {"record": Command(record), "replay": Command(replay)}

@@ -9,16 +9,16 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, logs, print_error, process_setup
-from dragoman.cli.commands import add_command, argument, option
+from dragoman.cli.commands import Command, argument, option
 from dragoman.cli.serve.options import help_with_examples, option_parameters, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.ports.tracing import Tracer
 from dragoman.settings.extensions import installed_extensions, is_recognized, used_sources
 from dragoman.settings.settings import Settings, SettingsError, load_worker_settings
@@ -32,11 +32,6 @@ from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 from dragoman.wiring.telemetry import open_tracing
 from dragoman.worker import Watchdog, Worker
 from dragoman.worker.stream import ServerStream
-
-
-def register(cli: typer.Typer) -> None:
-    add_command(cli, "worker", worker, option_parameters(worker_options()), help=help_with_examples(worker))
-
 
 log = logging.getLogger("dragoman.worker")
 
@@ -135,6 +130,7 @@ def worker(options: WorkerOptions, **settings_options: Any) -> ExitCode:
 async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: LoadedApp) -> None:
     signals = process_setup.Signals(settings.limits.drain)
     process_setup.end_on_failure()
+    logs.keep_own_loggers()
     async with AsyncExitStack() as stack:
         await process_setup.enter_until_signal(stack, run_startup_hooks(app.agents, app.startup_hooks), signals)
         stack.enter_context(guarded_loop(settings.limits.loop_exit))
@@ -169,3 +165,6 @@ async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: 
             )
         await working
     log.info("stopped")
+
+
+COMMANDS: Final = {"worker": Command(worker, lambda: option_parameters(worker_options()), help_with_examples)}

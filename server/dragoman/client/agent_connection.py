@@ -12,7 +12,8 @@ from google.protobuf.message import Message
 
 from dragoman.calling.errors import ClientError, NotSupported, ProtocolError
 from dragoman.client import content
-from dragoman.client.transport import CallOptions, ContentTransport, open_transport
+from dragoman.client.options import CallOptions
+from dragoman.client.transport import ContentTransport, open_transport
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION
 from dragoman.wire.cards import remote_card

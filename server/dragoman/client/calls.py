@@ -23,7 +23,7 @@ from dragoman.client.agent_connection import (
     split_grpc_url,
     url_problem,
 )
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.core import trace as trace_context
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

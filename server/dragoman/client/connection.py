@@ -20,7 +20,7 @@ from dragoman.client import calls, content
 from dragoman.client.agent_connection import GRPC_SCHEMES, AgentConnection, Webhook, agent_url, discover, url_problem
 from dragoman.client.event_reducer import EventReducer, with_question
 from dragoman.client.events import Event, Finished, Question, Result
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.client.turn_stream import TurnStream
 from dragoman.core.agent_sources import FILE_FORMS, FileForm
 from dragoman.wire.cards.remote_card import RemoteCard

@@ -37,12 +37,12 @@ from dragoman.calling.transport_http import (
     fetch_card,
     read_body,
 )
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.wire.cards.remote_card import Interface
 from dragoman.wire.client_operations import ClientOperation, HttpCall
 from dragoman.wire.http import httprule
 from dragoman.wire.http.httprule import Rule
-from dragoman.wire.json import protojson
+from dragoman.wire.json import protojson, remote_values
 from dragoman_pb.dragoman.ops.v1 import ops_pb2
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -193,7 +193,11 @@ class WebSocketTransport(JsonRpcTransport):
                 async for frame in connection:
                     if frame.type is aiohttp.WSMsgType.TEXT:
                         self._trace("<", frame.data)
-                        result = self._result(None, {}, orjson.loads(frame.data))
+                        try:
+                            answer = remote_values.loads(frame.data)
+                        except ValueError as error:
+                            raise ProtocolError(f"{self._errors.address}: a frame is not JSON") from error
+                        result = self._result(None, {}, answer)
                         if result == {"status": "stream_complete"}:
                             return
                         yield cast(pb.StreamResponse, self._decode(operation, result))

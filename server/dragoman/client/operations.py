@@ -12,7 +12,7 @@ from google.protobuf.message import Message
 from dragoman.calling.errors import ProtocolError
 from dragoman.calling.transport import Transport
 from dragoman.client.agent_connection import grpc_address, is_http_url, server_url, split_grpc_url, url_problem
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.wire.cards.remote_card import Interface
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2

@@ -19,6 +19,7 @@ import os
 import sys
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from contextvars import Context, copy_context
 from functools import wraps
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
@@ -33,18 +34,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-class _LoopThread:
-    """An event loop in its own thread, started on first use."""
+class LoopThread:
+    """An event loop in its own thread, started on first use, with the context managers opened on it."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str) -> None:
+        self._name = name
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._parent_loops: list[asyncio.AbstractEventLoop] = []
         """Loops of the processes that this one was forked from. They stay referenced: closing them would close
         selectors that the parent process still uses."""
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self._after_fork)
+        self._opened = AsyncExitStack()
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Runs a coroutine on the loop, in the caller's context, and waits for it. Ctrl-C cancels it.
@@ -74,10 +75,28 @@ class _LoopThread:
             elif process == os.getpid() and not sys.is_finalizing():
                 asyncio.run_coroutine_threadsafe(_close_generator(generator), self._running_loop())
 
+    def open(self, context: AbstractAsyncContextManager[T]) -> T:
+        """Enters a context manager on the loop; `close` exits it."""
+        return self.run(self._opened.enter_async_context(context))
+
+    def close(self) -> None:
+        """Exits the context managers in reverse order, and ends the thread."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        try:
+            self.run(self._opened.aclose())
+            self.run(loop.shutdown_asyncgens())
+            self.run(loop.shutdown_default_executor())
+        finally:
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
     def _may_wait(self) -> bool:
         return not sys.is_finalizing() and threading.current_thread() is not self._thread
 
-    def _after_fork(self) -> None:
+    def after_fork(self) -> None:
         """Discards the thread, which does not exist in a forked process."""
         self._lock = threading.Lock()
         if self._loop is not None:
@@ -89,14 +108,16 @@ class _LoopThread:
             if self._loop is None or not self._loop.is_running():
                 ready, loop = threading.Event(), asyncio.new_event_loop()
                 loop.call_soon(ready.set)
-                self._thread = threading.Thread(target=loop.run_forever, name="dragoman.client", daemon=True)
+                self._thread = threading.Thread(target=loop.run_forever, name=self._name, daemon=True)
                 self._thread.start()
                 ready.wait()
                 self._loop = loop
             return self._loop
 
 
-_LOOP: Final = _LoopThread()
+_LOOP: Final = LoopThread("dragoman.client")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_LOOP.after_fork)
 
 
 def _call(

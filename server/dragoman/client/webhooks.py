@@ -23,7 +23,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import json
 import threading
 import time
 import urllib.request
@@ -34,13 +33,13 @@ from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
 import jwt
-import orjson
 
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
 from dragoman.calling.retry import pop_cursor
 from dragoman.core.errors import A2AError
 from dragoman.wire import client_operations
+from dragoman.wire.json import remote_values
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 WEBHOOK_CLOCK_SKEW: Final = 60  # seconds by which the server's clock and ours may differ
@@ -93,11 +92,11 @@ class Notification:
     def response(self) -> pb.StreamResponse:
         """The event in A2A 1.0, from any dialect. Raises ProtocolError."""
         try:
-            payload, dialect, name = orjson.loads(self.body), "1.0", "SendStreamingMessage"
+            payload, dialect, name = remote_values.loads(self.body), "1.0", "SendStreamingMessage"
             if isinstance(payload, dict) and not payload.keys().isdisjoint(("kind", "status")):
                 dialect, name = "0.3" if "kind" in payload else "0.1", "GetTask"
             response = client_operations.JSONRPC_OPERATIONS[dialect][name].decode_response(payload)
-        except (orjson.JSONDecodeError, A2AError) as error:
+        except (ValueError, A2AError) as error:
             raise ProtocolError(f"the notification is not in any dialect of A2A: {error}") from error
         event = response if isinstance(response, pb.StreamResponse) else pb.StreamResponse(task=cast(pb.Task, response))
         pop_cursor(event)
@@ -239,7 +238,7 @@ def _fetcher_of(url: str, ca: Path | None) -> KeyFetcher:
     def fetch() -> Mapping[str, Any]:
         context = tls.ssl_context(ca) if url.startswith("https:") else None
         with urllib.request.urlopen(url, timeout=WEBHOOK_KEYS_TIMEOUT, context=context) as response:
-            keys = json.loads(response.read(WEBHOOK_KEYS_MAX_BYTES))
+            keys = remote_values.loads(response.read(WEBHOOK_KEYS_MAX_BYTES))
         if not isinstance(keys, dict):
             raise ValueError("the document is not a key set")
         return keys

@@ -35,8 +35,7 @@ class UpstreamSpec:
     prefix: str = ""
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers sent with each call, in place of our callers' credentials."""
-    token_file: str = ""
-    """A file with the bearer token to send, read when the server starts."""
+    token_file: str = ""  # a file with the bearer token to send, read when the server starts
     turns: int = DEFAULT_UPSTREAM_TURNS  # maximum concurrent turns
     time_limit: float = 0.0  # maximum seconds of a turn; 0 for no limit
     v03_files: FileForm = "bytes"  # the form of its files, if it speaks 0.3 over gRPC or REST

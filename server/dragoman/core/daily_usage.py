@@ -26,8 +26,7 @@ DAY_MS: Final = DAY_HOURS * HOUR_MS
 
 KEPT_HOURS: Final = 48  # hours for which figures are kept by hour, with the current one
 
-KEPT_DAYS: Final = 400
-"""Days for which figures are kept: a year, and some weeks to compare it with the year before."""
+KEPT_DAYS: Final = 400  # days for which figures are kept: a year, and some weeks to compare it with the year before
 
 MAX_DAILY_KEYS: Final = 10_000
 """Keys of one day with figures of their own: callers can invent scopes, and principals are unlimited."""
@@ -207,8 +206,7 @@ class DailyUsageQuery:
     scopes: frozenset[str] = frozenset()  # empty for all
     agents: frozenset[str] = frozenset()  # empty for all
     principal: str = ""  # empty for all
-    after: tuple[int | str, ...] = ()
-    """The group of the last row of the page before; empty for the first page."""
+    after: tuple[int | str, ...] = ()  # the group of the last row of the page before; empty for the first page
     limit: int = 100
 
 

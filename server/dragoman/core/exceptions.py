@@ -14,8 +14,7 @@ from itertools import islice
 from types import FrameType, TracebackType
 from typing import Any, Final, TypeGuard, TypeVar, cast
 
-MAX_CAUSES: Final = 64
-"""Exceptions that are looked at, of all that are connected by causes and groups."""
+MAX_CAUSES: Final = 64  # exceptions that are looked at, of all that are connected by causes and groups
 
 MAX_TEXT_CHARS: Final = 4_000  # characters of an exception's text
 MAX_NAME_CHARS: Final = 200  # characters of a class's name

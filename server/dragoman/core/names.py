@@ -24,6 +24,8 @@ RESOURCE_NAME: Final = re.compile(
     r"(?P<scope>projects/[^/]+/locations/[^/]+/collections/[^/]+/engines/[^/]+/assistants/[^/]+)"
     r"/agents/(?P<agent>[^/]+)"
 )
+MAX_SCOPE_NAME_LENGTH: Final = 63
+"""Characters of each name in a scope: callers choose them, and every list shows them to operators."""
 RESERVED_AGENT_IDS: Final = frozenset(
     (
         *("a2a", "agents", "blobs", "card", "console", "docs", "health", "healthz", "mcp", "message", "metrics"),
@@ -110,7 +112,10 @@ def resolve_tenant(tenant: str, root: str) -> tuple[str, str]:
         return DEFAULT_SCOPE, root
     tenant = tenant.strip("/")
     if resource := RESOURCE_NAME.fullmatch(tenant):
-        return resource["scope"], resource["agent"]
+        scope = resource["scope"]
+        if not scope.isprintable() or max(map(len, scope.split("/"))) > MAX_SCOPE_NAME_LENGTH:
+            raise AgentNotFound(f"tenant: each name in it must be 1 to {MAX_SCOPE_NAME_LENGTH} printable characters")
+        return scope, resource["agent"]
     if AGENT_ID.fullmatch(tenant):
         return DEFAULT_SCOPE, tenant
     raise AgentNotFound(f'tenant: "{tenant[:200]}" is not an agent; use an agent id or projects/…/agents/ID')

@@ -22,8 +22,7 @@ MAX_SCHEMA_DEPTH: Final = 24
 """Levels of objects and arrays in a schema. Each takes up to three of the 100 levels that protobuf parsers allow, and
 the frames and messages around it take some, too."""
 
-MAX_SCHEMA_SIZE: Final = 65_536
-"""Size of a schema: the characters of its keys and texts, and one for each value."""
+MAX_SCHEMA_SIZE: Final = 65_536  # size of a schema: the characters of its keys and texts, and one for each value
 
 MAX_SUBSCHEMAS: Final = 2_000
 """Subschemas that can be reached. The library compiles this many in 15 ms."""

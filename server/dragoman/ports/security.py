@@ -56,8 +56,13 @@ class SignIn(Protocol):
     async def providers(self) -> list[SignInProvider]:
         """The issuers that are available now."""
 
-    async def exchange(self, issuer_url: str, code: str, verifier: str, redirect_uri: str) -> SignInToken:
-        """Exchanges an authorization code. Raises InvalidParams, Unavailable, Unauthenticated for a refused code."""
+    async def exchange(
+        self, issuer_url: str, code: str, verifier: str, redirect_uri: str, *, address: str
+    ) -> SignInToken:
+        """Exchanges an authorization code for a caller at `address`.
+
+        Raises InvalidParams, Unavailable, RateLimited, Unauthenticated for a refused code.
+        """
 
 
 class ApiKeys(Protocol):
@@ -161,4 +166,4 @@ class ServerCertificates(Protocol):
 
     @property
     def ssl_context(self) -> ssl.SSLContext:
-        """One permanent context for servers that use `ssl`. New connections use the current pair."""
+        """The context of new connections for servers that use `ssl`; after a change another one."""

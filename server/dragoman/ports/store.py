@@ -272,6 +272,8 @@ class Store(Protocol):
     def backup(self, destination: Path) -> AsyncGenerator[BackupProgress, None]:
         """Copies a snapshot to a new folder without blocking calls, and verifies it. A failed copy is removed.
 
+        destination: an absolute path, or the name of a folder, which is created beside the store.
+
         Raises core.errors.InvalidParams for an unusable destination, and OSError.
         """
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
@@ -42,8 +43,7 @@ class Access:
     """The agents of a server, as callers reach them."""
 
     agents: Mapping[str, AgentSpec]  # the agents of this server, by id
-    root: str
-    """The id of the agent addressed by requests that name none; empty if the first that registers becomes it."""
+    root: str  # the id of the agent addressed by requests that name none; empty if the first that registers becomes it
     isolation: Isolation = field(default_factory=Isolation)
     policy: AccessPolicy = OPEN_ACCESS  # which agents are open to callers without credentials
 
@@ -157,6 +157,15 @@ class Admission:
             raise rate_limited("open_streams", maximum, count, OPEN_STREAMS_RETRY_SECONDS)
         self.open_streams[principal] = count + 1
 
+    @contextmanager
+    def stream(self, identity: Identity) -> Iterator[None]:
+        """Counts a stream, waiting call or connection of a principal while the block runs. Raises RateLimited."""
+        self.open_stream(identity)
+        try:
+            yield
+        finally:
+            self.close_stream(identity)
+
     def close_stream(self, identity: Identity) -> None:
         principal = identity.principal
         count = self.open_streams[principal] - 1
@@ -208,8 +217,7 @@ class Call:
     stops_with_turn: bool = False  # whether a subscription ends with the turn, and not only with the task
     dialect: str = ""  # the dialect recorded for tasks created by this call, and used for their webhooks
     extensions: tuple[str, ...] = ()  # the URIs of the extensions that the caller activates
-    names_tasks: bool = False
-    """Whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)."""
+    names_tasks: bool = False  # whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)
     answers_question: bool = False
     """Whether the message answers a question: it is rejected while a turn runs, as nothing is asked then."""
     operator: Identity | None = None  # the operator who makes the call in the caller's name

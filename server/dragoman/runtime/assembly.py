@@ -91,8 +91,7 @@ class Ports:
     store: Store
     bus: Bus
     agents: Sequence[Agent] | AgentRegistry  # the agents, or a registry with them if some come and go
-    push_options: PushOptions | None = None
-    """None: there are no push notifications, and requests for them are rejected."""
+    push_options: PushOptions | None = None  # none: there are no push notifications, and requests for them are rejected
     tracer: Tracer | None = None  # records spans of turns and pushes
 
 
@@ -100,8 +99,7 @@ class Ports:
 class RuntimeConfig(TurnOptions):
     """How a runtime behaves."""
 
-    root: str = ""
-    """The agent addressed by requests that name none; empty: the one with `default=True`, else the first."""
+    root: str = ""  # the agent addressed by requests that name none; empty: the one with `default=True`, else the first
     allow_no_agents: bool = False  # the root agent is then the first that registers, unless `root` names one
     exclusive: bool = True  # no other process uses this store, so open sessions belong to dead processes
     lease: float = LEASE_SECONDS  # seconds after which others may treat this session as dead unless it is renewed

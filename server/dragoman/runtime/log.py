@@ -83,8 +83,7 @@ class StoreHealth:
         self._max_wait = max_wait
         self.clock = clock
         self.waiting = 0  # appends that the store has not answered
-        self.since = 0.0
-        """Since when, by the clock, no append has succeeded although one waits or the last one failed."""
+        self.since = 0.0  # since when, by the clock, no append has succeeded although one waits or the last one failed
         self.failures = 0  # failed appends and probes since the last success
         self._failed_appends = 0
         self._reason = ""

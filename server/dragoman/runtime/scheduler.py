@@ -23,10 +23,14 @@ from typing import Any, Final
 from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Asleep, Ready, TaskRecord, TaskRef
+<<<<<<< HEAD
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_called, is_remote
+=======
+from dragoman.ids import now_ms
+from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_remote
+>>>>>>> main
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.pauses import AgentPauses
-from dragoman.runtime.timings import wall_clock_ms
 from dragoman.runtime.turn.context import FirstMessage, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import log_fault
@@ -353,7 +357,7 @@ class Wakeups:
     agents: Container[str]  # the ids of the agents served here
     reserve: Callable[[str], Reservation]  # reserves a slot for a turn of an agent
     interval: float  # seconds between two calls of `poll`
-    clock: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch
+    clock: Callable[[], int] = now_ms  # milliseconds since the epoch
     _timers: dict[TaskRef, asyncio.TimerHandle] = field(default_factory=dict, init=False)
     _waking: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.core.durations import Backoff
+from dragoman.ids import now_ms
 from dragoman.runtime.lease import elapsed_clock
 
 
@@ -19,8 +20,7 @@ class Timings:
     """Waits and intervals in seconds."""
 
     backlog_poll_interval: float = 2.0  # between polls for tasks that were left waiting
-    version_poll_interval: float = 2.0
-    """Between polls of the versions of followed tasks: the cost of a lost last event."""
+    version_poll_interval: float = 2.0  # between polls of the versions of followed tasks: the cost of a lost last event
     absence_poll_interval: float = 5.0  # between polls for tasks of agents that are absent for too long
     cancel_timeout: float = 2.0  # time for a running agent to stop before CancelTask returns the task as it is
     cancel_poll_interval: float = 2.0
@@ -59,11 +59,6 @@ class Timings:
 DEFAULT_TIMINGS: Final = Timings()
 
 
-def wall_clock_ms() -> int:
-    """Milliseconds since the epoch, by this machine's clock."""
-    return time.time_ns() // 1_000_000
-
-
 @dataclass(frozen=True)
 class Clocks:
     """The clocks of a process. Timers are the loop's own; a simulation replaces both."""
@@ -71,7 +66,7 @@ class Clocks:
     monotonic: Callable[[], float] = time.monotonic  # seconds, for what has passed while the process ran
     elapsed: Callable[[], float] = elapsed_clock
     """Seconds that include the time for which the machine was suspended, for the lease."""
-    wall_ms: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch, by this machine's clock
+    wall_ms: Callable[[], int] = now_ms  # milliseconds since the epoch, by this machine's clock
 
     def wall(self) -> float:
         """Seconds since the epoch, by this machine's clock."""

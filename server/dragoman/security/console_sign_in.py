@@ -7,22 +7,29 @@ only. The token is an access token of the caller. This server checks it like any
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
 from dragoman.core.access.jwt_claims import Issuer
-from dragoman.core.errors import InvalidParams, Unauthenticated, Unavailable
+from dragoman.core.errors import InvalidParams, RateLimited, Unauthenticated, Unavailable
+from dragoman.core.limits.admission import TokenBuckets
 from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp
 from dragoman.ports.security import SignInProvider, SignInToken
-from dragoman.security.authenticators.jwks import discover, json_object, outbound_fetcher
+from dragoman.security.authenticators.jwks import check_discovered, discover, json_object, outbound_fetcher
 
 DISCOVERY_MAX_AGE: Final = 600.0  # seconds for which a discovery document is used
 
-MAX_EXCHANGES: Final = 8
-"""Exchanges at a time. Their callers are not authenticated, and must not flood an issuer through this server."""
+# Callers of exchanges are not authenticated. They must neither flood an issuer through this server nor keep others out.
+MAX_EXCHANGES: Final = 8  # at a time; further ones wait
+MAX_WAITING_EXCHANGES: Final = 100
+MAX_EXCHANGES_PER_ADDRESS: Final = 4  # at a time, waiting ones included
+EXCHANGE_INTERVAL: Final = 1.0  # seconds between two exchanges of one address, after a burst
+EXCHANGE_BURST: Final = 30
 
 MAX_FIELD_CHARS: Final = 4096  # characters of a code and of the other fields of an exchange
 
@@ -47,6 +54,8 @@ class ConsoleSignIn:
         self._clock = clock
         self._endpoints: dict[str, _Endpoints] = {}
         self._exchanges = asyncio.Semaphore(MAX_EXCHANGES)
+        self._open: Counter[str] = Counter()  # exchanges that run or wait, by address
+        self._buckets = TokenBuckets()
 
     async def providers(self) -> list[SignInProvider]:
         found = []
@@ -60,16 +69,16 @@ class ConsoleSignIn:
             found.append(SignInProvider(issuer.url, name, endpoints.authorization, issuer.console_client, scope))
         return found
 
-    async def exchange(self, issuer_url: str, code: str, verifier: str, redirect_uri: str) -> SignInToken:
+    async def exchange(
+        self, issuer_url: str, code: str, verifier: str, redirect_uri: str, *, address: str
+    ) -> SignInToken:
         issuer = self._issuers.get(issuer_url)
         if issuer is None:
             raise InvalidParams("issuer: nobody signs in at this issuer here")
         for name, value in (("code", code), ("codeVerifier", verifier), ("redirectUri", redirect_uri)):
             if not 0 < len(value) <= MAX_FIELD_CHARS:
                 raise InvalidParams(f"{name}: must be 1 to {MAX_FIELD_CHARS} characters")
-        if self._exchanges.locked():
-            raise Unavailable("too many people sign in at the same time; try again")
-        async with self._exchanges:
+        async with self._admitted(address), self._exchanges:
             endpoint = (await self._endpoints_of(issuer)).token
             form = {
                 "grant_type": "authorization_code",
@@ -89,14 +98,31 @@ class ConsoleSignIn:
             raise Unauthenticated(f"the issuer refused the sign-in: {str(reason)[:200]}")
         return _token_of(answer)
 
+    @asynccontextmanager
+    async def _admitted(self, address: str) -> AsyncIterator[None]:
+        """Counts an exchange of an address while it waits and runs. Raises RateLimited, Unavailable."""
+        now = self._clock()
+        if wait := self._buckets.delay(address, now, EXCHANGE_INTERVAL, EXCHANGE_BURST):
+            raise RateLimited("too many sign-ins from your address; try again", retry_after=wait)
+        if self._open[address] >= MAX_EXCHANGES_PER_ADDRESS:
+            raise RateLimited("too many sign-ins from your address at the same time; try again")
+        if self._open.total() >= MAX_EXCHANGES + MAX_WAITING_EXCHANGES:
+            raise Unavailable("too many people sign in at the same time; try again")
+        self._buckets.take(address, now, EXCHANGE_INTERVAL)
+        self._open[address] += 1
+        try:
+            yield
+        finally:
+            self._open -= Counter((address,))
+
     async def _endpoints_of(self, issuer: Issuer) -> _Endpoints:
         known = self._endpoints.get(issuer.url)
         if known is not None and self._clock() - known.fetched_at < DISCOVERY_MAX_AGE:
             return known
         document = await discover(issuer, self._fetch_url)
         authorization, token = (str(document.get(f"{name}_endpoint") or "") for name in ("authorization", "token"))
-        if not (authorization.startswith(("https://", "http://")) and token):
-            raise Unavailable(f"{issuer.discovery} has no authorization_endpoint and token_endpoint")
+        for name, url in (("authorization_endpoint", authorization), ("token_endpoint", token)):
+            check_discovered(issuer, name, url)
         found = self._endpoints[issuer.url] = _Endpoints(authorization, token, self._clock())
         return found
 

@@ -49,6 +49,10 @@ class AesGcmSecretBox:
 
             self._ciphers = {_key_name(key): AESGCM(key) for key in keys}
 
+    @property
+    def has_keys(self) -> bool:
+        return bool(self._ciphers)
+
     def encrypt(self, text: str, context: str) -> str:
         """Encrypts a text for the store. Empty texts stay empty."""
         if not text:

@@ -1,7 +1,7 @@
 """Signatures of webhooks and agent cards, with keys in the store that its servers share.
 
-The first key is derived from the store's secret, so a new store can sign at once. Later keys are random and stored
-encrypted by the secret box. Servers read the keys every few seconds.
+Keys are random, and stored encrypted by the secret box. A box without keys encrypts nothing: then the first key is
+derived from the store's secret, which is in each of its backups, too. Servers read the keys every few seconds.
 """
 
 from __future__ import annotations
@@ -92,7 +92,10 @@ class StoredSigningKeys:
         monotonic: Callable[[], float] = time.monotonic,
         random_bytes: Callable[[int], bytes] = secrets.token_bytes,
     ) -> None:
-        """secret: the first key is derived from it. clock: milliseconds since the epoch. monotonic: seconds."""
+        """secret: without keys of the box, the first key is derived from it. clock: milliseconds since the epoch.
+
+        monotonic: seconds.
+        """
         self._key_values = key_values
         self._secret = secret
         self._secret_box = secret_box
@@ -139,16 +142,12 @@ class StoredSigningKeys:
         await self._refresh(force=True)
         now = self._clock()
         chosen = _parse_algorithm(algorithm) if algorithm else signing_keys.active_key(self._keys, now).algorithm
-        seed = self._random_bytes(SIGNING_SEED_BYTES)
-        pair = await _make_key_pair(chosen, seed)
-        new_key = SigningKey(
-            id=pair.id, algorithm=chosen, seed=self._secret_box.encrypt(seed.hex(), pair.id), made=now, signs=now + lead
-        )
+        new_key = await self._random_key(chosen, now, now + lead)
         try:
             await self._write(signing_keys.rotate_keys(self._keys, new_key, retention=retention, now=now))
         except ValueError as error:
             raise InvalidParams(str(error)) from error
-        _log.info("a new signing key is published", extra={"kid": pair.id, "alg": chosen, "signs_in": lead // 1000})
+        _log.info("a new signing key is published", extra={"kid": new_key.id, "alg": chosen, "signs_in": lead // 1000})
         return new_key
 
     async def withdraw(self, id: str) -> None:
@@ -191,7 +190,7 @@ class StoredSigningKeys:
             self._reads_started = number = self._reads_started + 1
             read_at = self._monotonic()
             text = await self._key_values.get(SIGNING_KEYS_ENTRY)
-            keys = signing_keys.signing_keys_from_json(text) if text else (await self._first_key(),)
+            keys = signing_keys.signing_keys_from_json(text) if text else await self._first_keys()
             pairs = {}
             for key in signing_keys.published_keys(keys, self._clock()):
                 pairs[key.id] = self._pairs.get(key.id) or await self._key_pair(key)
@@ -207,10 +206,22 @@ class StoredSigningKeys:
                 for listener in self.change_listeners:
                     listener()
 
-    async def _first_key(self) -> SigningKey:
-        """The key that is derived from the store's secret."""
-        pair = await _make_key_pair("ES256", self._secret)
-        return SigningKey(id=pair.id, algorithm="ES256", seed="", made=0, signs=0)
+    async def _first_keys(self) -> tuple[SigningKey, ...]:
+        """The first key: random and stored if it can be encrypted, otherwise derived from the store's secret."""
+        if not self._secret_box.has_keys:
+            pair = await _make_key_pair("ES256", self._secret)
+            return (SigningKey(id=pair.id, algorithm="ES256", seed="", made=0, signs=0),)
+        key = await self._random_key("ES256", self._clock(), 0)
+        await self._key_values.compare_and_set(
+            SIGNING_KEYS_ENTRY, signing_keys.signing_keys_to_json((key,)), expected=""
+        )  # another server may have been faster
+        return signing_keys.signing_keys_from_json(await self._key_values.get(SIGNING_KEYS_ENTRY))
+
+    async def _random_key(self, algorithm: SigningAlgorithm, made: int, signs: int) -> SigningKey:
+        seed = self._random_bytes(SIGNING_SEED_BYTES)
+        pair = await _make_key_pair(algorithm, seed)
+        sealed = self._secret_box.encrypt(seed.hex(), pair.id)
+        return SigningKey(id=pair.id, algorithm=algorithm, seed=sealed, made=made, signs=signs)
 
     async def _key_pair(self, key: SigningKey) -> KeyPair:
         seed = bytes.fromhex(self._secret_box.decrypt(key.seed, key.id)) if key.seed else self._secret

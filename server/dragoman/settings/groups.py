@@ -123,6 +123,7 @@ class StoreSettings(Group):
         "Where to store tasks: sqlite:///PATH, {stores}, memory: (keeps nothing), or MODULE:FUNCTION (your own). "
         "[sqlite:///dragoman.db]",
         name="store",
+        may_hold_secrets=True,
     )
     sqlite_synchronous: Literal["full", "normal"] = setting(
         "full", "full|normal", "normal: faster; a power failure (not a crash) can lose the last commits. [full]"
@@ -266,7 +267,9 @@ class PublicSettings(Group):
     )
     sign_cards: bool = setting(False, "", "Sign cards; requires --public-url.")
     """The key is the one that signs push notifications."""
-    grpc: types.Target = setting("", "HOST:PORT", "Public address of gRPC, for cards.", name="public_grpc")
+    grpc: types.Target = setting(
+        "", "HOST:PORT", "Address of gRPC on cards, which do not list gRPC without it.", name="public_grpc"
+    )
     trusted_proxies: types.Networks = setting(
         (), "NETS", "Proxies whose Forwarded headers are used: 10.0.0.0/8,::1 [none]"
     )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
@@ -68,7 +68,7 @@ class Settings(BaseModel):
     extensions: Mapping[str, Any]  # the settings of each installed extension, by its name; None without settings
 
     def __init__(self, **given: Any) -> None:
-        values = {**read_environment(setting_fields()), **given}
+        values = {**settings_environment(), **given}
         file, in_file = read_config_file(values.get("config"))
         values = {**flatten_tables(in_file), **({"config": file} if file else {}), **values}
         groups = read_groups(own_groups() | extension_groups(), values)
@@ -188,7 +188,14 @@ def setting_fields() -> dict[str, FieldInfo]:
 def secret_options() -> frozenset[str]:
     """The names of options whose values may hold secrets. Raises InvalidExtension."""
     options = fields_by_option((own_groups() | extension_groups()).values()).values()
-    return frozenset(option.name for option, _ in options if option.may_hold_secrets)
+    return frozenset(
+        option.name for option, field in options if option.may_hold_secrets or isinstance(field.default, SecretStr)
+    )
+
+
+def settings_environment() -> dict[str, str]:
+    """The environment's values of all settings, by the names of options. Raises SettingsError."""
+    return read_environment(setting_fields(), secret_options())
 
 
 def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Settings:
@@ -198,11 +205,11 @@ def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Set
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     fields = setting_fields()
-    reject_unknown_variables(fields)
+    reject_unknown_variables(fields, secret_options())
     try:
         return Settings(**given)
     except InvalidGroups as error:
-        file, _ = read_config_file({**read_environment(fields), **given}.get("config"))
+        file, _ = read_config_file({**settings_environment(), **given}.get("config"))
         raise SettingsError(_explain(error, given, file, in_code=in_code)) from error
 
 
@@ -210,7 +217,10 @@ def load_worker_settings(arguments: Mapping[str, Any]) -> Settings:
     """A worker's settings from options (None: not given), their environment, and defaults. Raises SettingsError."""
     given = {name: value for name, value in arguments.items() if value not in (None, [])}
     try:
-        groups = read_groups(own_groups() | extension_groups(), {**read_environment(arguments), **given})
+        groups = read_groups(
+            own_groups() | extension_groups(),
+            {**read_environment(arguments, secret_options() & set(arguments)), **given},
+        )
     except InvalidGroups as error:
         raise SettingsError(_explain(error, given, None)) from error
     values: dict[str, Any] = {name: groups[name] for name in own_groups()}

@@ -17,8 +17,8 @@ from pydantic_core import ErrorDetails
 ENV_PREFIX: Final = "DRAGOMAN_"
 CLIENT_VARIABLES: Final = frozenset(
     {
-        "CA", "CERT", "EXECUTOR", "EXECUTOR_PYTHON", "EXECUTOR_RETRIES", "KEY", "KEY_FILE", "MESSAGE_BYTES", "OTLP",
-        "OTLP_HEADERS", "PROFILE", "SERVER",
+        "CA", "CERT", "EXECUTOR", "EXECUTOR_ENV", "EXECUTOR_PYTHON", "EXECUTOR_RETRIES", "KEY", "KEY_FILE",
+        "MESSAGE_BYTES", "OTLP", "OTLP_HEADERS", "PROFILE", "SERVER",
     }
 )  # fmt: skip
 """Variables of commands that are clients, without the prefix. A server leaves them alone: one shell may do both."""
@@ -62,18 +62,34 @@ def read_config_file(config: str | Path | None) -> tuple[Path | None, dict[str, 
     return file, {key.replace("-", "_"): value for key, value in values.items()}
 
 
-def read_environment(names: Iterable[str]) -> dict[str, str]:
-    """The environment's values of these settings, by name.
+def read_environment(names: Iterable[str], secrets: Iterable[str] = ()) -> dict[str, str]:
+    """The environment's values of these settings, by name. Those of `secrets` may be in a file that a variable names.
 
-    Empty variables count as unset, because compose files and systemd units leave them empty.
+    Empty variables count as unset, because compose files and systemd units leave them empty. Raises SettingsError.
     """
     variables = {name.upper(): value for name, value in os.environ.items() if value}
-    return {name: variables[key] for name in names if (key := ENV_PREFIX + name.upper()) in variables}
+    values = {name: variables[key] for name in names if (key := ENV_PREFIX + name.upper()) in variables}
+    for name in secrets:
+        variable = _file_variable(name)
+        if path := variables.get(variable):
+            if name in values:
+                raise SettingsError(f"{variable} (environment): {ENV_PREFIX}{name.upper()} is set, too; remove one")
+            try:
+                values[name] = Path(path).read_text("utf-8").strip()
+            except (OSError, UnicodeDecodeError) as error:
+                raise SettingsError(f"{variable} (environment): {path} cannot be read: {error}") from error
+    return values
 
 
-def reject_unknown_variables(names: Iterable[str]) -> None:
+def _file_variable(name: str) -> str:
+    """The variable with the path of the file that has the value of a setting. Containers mount secrets as files."""
+    return f"{ENV_PREFIX}{name.upper()}_FILE"
+
+
+def reject_unknown_variables(names: Iterable[str], secrets: Iterable[str]) -> None:
     """Raises SettingsError for variables with our prefix that name neither a setting nor an option of clients."""
-    known = {name.upper() for name in names} | CLIENT_VARIABLES
+    in_files = (_file_variable(name).removeprefix(ENV_PREFIX) for name in secrets)
+    known = {name.upper() for name in names} | CLIENT_VARIABLES | set(in_files)
     lines = []
     for variable in sorted(name for name, value in os.environ.items() if value and name.upper().startswith(ENV_PREFIX)):
         name = variable.upper().removeprefix(ENV_PREFIX)
@@ -112,8 +128,10 @@ def explain_setting_error(
         return f"{name} ({source}): {_explain_unknown_name(name, set(fields) - {'config'})}"
     if name in arguments:
         source = f"{name} (argument)" if in_code else f"{'APP' if name == 'app' else option} (command line)"
-    elif read_environment([name]):
-        source = f"{ENV_PREFIX}{name.upper()} (environment)"
+    elif given := {ENV_PREFIX + name.upper(), _file_variable(name)} & {
+        key.upper() for key, value in os.environ.items() if value
+    }:
+        source = f"{min(given)} (environment)"
     else:
         source = f"{name} ({file or 'default'})"
     if item["type"] == "value_error":

@@ -15,21 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from dragoman.testing.fixtures import Clock, Ids
-    from dragoman.testing.kit.agent_under_test import AgentUnderTest
+    from dragoman.testing.kit.agent_under_test import AgentUnderTest, TaskRun
     from dragoman.testing.kit.blocking import BlockingAgent, BlockingRun, LiveServer, run
     from dragoman.testing.kit.recording import Recording, record
     from dragoman.testing.kit.replay import Different, replay, replayed
     from dragoman.testing.kit.story import GivenArtifact, Step, Story
-    from dragoman.testing.kit.task_run import TaskRun
 
 _MODULES = {
     "fixtures": ("Clock", "Ids"),
-    "kit.agent_under_test": ("AgentUnderTest",),
+    "kit.agent_under_test": ("AgentUnderTest", "TaskRun"),
     "kit.blocking": ("BlockingAgent", "BlockingRun", "LiveServer", "run"),
     "kit.recording": ("Recording", "record"),
     "kit.replay": ("Different", "replay", "replayed"),
     "kit.story": ("GivenArtifact", "Step", "Story"),
-    "kit.task_run": ("TaskRun",),
 }
 
 __all__ = [

@@ -73,9 +73,9 @@ class RestErrorResponse(NamedTuple):
 class MethodNotAllowed(errors.MethodNotFound):
     """The path exists but does not support this HTTP method."""
 
-    def __init__(self, method: str, allowed: Iterable[str]) -> None:
+    def __init__(self, method: str, allowed: Iterable[str], advice: str = "") -> None:
         self.allowed = tuple(allowed)
-        super().__init__(f"{method} is not served at this path; use {' or '.join(self.allowed)}")
+        super().__init__(f"{method} is not served at this path; use {' or '.join(self.allowed)}{advice}")
 
 
 class RequestLineTooLong(errors.InvalidRequest):
@@ -84,6 +84,18 @@ class RequestLineTooLong(errors.InvalidRequest):
 
 class HeaderTooLong(errors.InvalidRequest):
     """A header is longer than this server accepts."""
+
+
+class ContentCodingNotSupported(errors.InvalidRequest):
+    """The body has a content coding that this server does not decode."""
+
+    ACCEPTED: Final = "gzip, deflate"
+
+    def __init__(self, codings: str) -> None:
+        super().__init__(
+            f'Content-Encoding: "{codings[:100]}" is not supported; send the body without one, or use one of '
+            f"{self.ACCEPTED}"
+        )
 
 
 _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
@@ -104,6 +116,7 @@ _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
     errors.ParseError: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32700, "INVALID_REQUEST"),
     errors.InvalidRequest: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32600, "INVALID_REQUEST"),
     RequestLineTooLong: ErrorCodes(RpcCode.INVALID_ARGUMENT, 414, -32600, "REQUEST_LINE_TOO_LONG"),
+    ContentCodingNotSupported: ErrorCodes(RpcCode.INVALID_ARGUMENT, 415, -32600, "CONTENT_ENCODING_NOT_SUPPORTED"),
     HeaderTooLong: ErrorCodes(RpcCode.INVALID_ARGUMENT, 431, -32600, "HEADER_TOO_LONG"),
     # For REST paths only: gRPC itself answers unknown RPCs with UNIMPLEMENTED.
     errors.MethodNotFound: ErrorCodes(RpcCode.NOT_FOUND, 404, -32601, "METHOD_NOT_FOUND"),

@@ -18,6 +18,7 @@ from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
+from dragoman.ids import now_ms
 from dragoman.ports import Agent, RegistryChange
 from dragoman.ports.extension import AgentHost, StartError
 from dragoman.runtime.lease import Lease
@@ -25,7 +26,6 @@ from dragoman.runtime.registry import AgentRegistry
 from dragoman.security.tls.certificate_files import InvalidFile, ReloadedFiles
 from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import Settings, SettingsError
-from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.extensions import OpenedSources, open_sources
 from dragoman.wiring.infra import Infra, open_outbound

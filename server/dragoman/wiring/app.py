@@ -28,6 +28,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.cards.security_schemes import server_security
 from dragoman.core.counters import MetricFamily, MetricSample, RequestMetrics, gauge
 from dragoman.core.errors import Unavailable
+from dragoman.ids import now_ms
 from dragoman.ports import Agent, Authenticator, OutboundHttp
 from dragoman.ports.security import SignIn
 from dragoman.runtime import AuditOptions, Coalesce, Limits, Ports, PushOptions, Runtime, RuntimeConfig, open_runtime
@@ -39,7 +40,6 @@ from dragoman.security.authenticators.composite import open_security
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys, WebhookSigner
 from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Address, Settings, SettingsError
-from dragoman.stores.sqlite.store import now_ms
 from dragoman.supervision import Background, start_task
 from dragoman.telemetry.spans import SpanRecorder
 from dragoman.version import __version__

@@ -26,6 +26,7 @@ from dragoman.core.access.identity import OPERATOR_GRANT
 from dragoman.core.task import states
 from dragoman.core.task.log import LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
+from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.ports.extension import StartError
 from dragoman.settings.extensions import FoundExtension, found_extensions, used_sources
@@ -124,6 +125,16 @@ async def check_card(settings: Settings) -> list[Finding]:
         warning = f"has {urls}, which clients cannot reach if the server is behind a proxy"
         return [Finding("warn", "card", warning, "set --public-url and --public-grpc")]
     return [Finding("ok", "card", f"{card.get('name')}: {urls}")]
+
+
+async def check_secret_files(settings: Settings) -> list[Finding]:
+    """Checks that only some can read the files with secrets. A group may: containers get their files by one."""
+    paths = (settings.process.config, settings.tls.key, settings.push.secrets_keys)
+    readable = [str(path) for path in paths if path is not None and path.is_file() and path.stat().st_mode & 0o006]
+    if readable:
+        files = " ".join(readable)
+        return [Finding("warn", "secrets", f"every user of this machine can read {files}", f"chmod 600 {files}")]
+    return [Finding("ok", "secrets", "no file with secrets can be read by every user")]
 
 
 # Ports and certificates --------------------------------------------------------------------------------------------
@@ -248,13 +259,12 @@ def _check_clock(store_time_ms: int) -> Finding:
     return Finding("ok", "clock", "this machine and the store agree")
 
 
-MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()
-"""A clock that shows an earlier time is wrong."""
+MIN_PLAUSIBLE_TIME: Final = datetime(2026, 11, 1, tzinfo=UTC).timestamp()  # a clock that shows an earlier time is wrong
 
 
 async def _check_api_keys(settings: Settings, store: Store) -> Finding:
-    now = time.time() * 1000
-    valid = [key for key in await store.api_keys.list() if not key.problem(round(now))]
+    now = now_ms()
+    valid = [key for key in await store.api_keys.list() if not key.problem(now)]
     url = settings.store.url if settings.store.kind in ("sqlite", "own") else f"{settings.store.kind}://..."
     do = f"dragoman keys create NAME --grant operator --store {url}"
     if not valid:
@@ -357,6 +367,7 @@ CHECKS: Final[Sequence[tuple[str, Check]]] = (
     ("agents", check_agents),
     ("ports", check_ports),
     ("certificate", check_certificate),
+    ("secrets", check_secret_files),
     ("open files", check_open_files),
     ("store", check_store),
     ("card", check_card),

@@ -11,13 +11,13 @@ from typing import Any
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman.core.net import targets
 from dragoman.core.net.addresses import AddressPolicy, AllowEntry
+from dragoman.ids import now_ms
 from dragoman.ports import Agent, OutboundStreams, UpstreamStatus
 from dragoman.ports.extension import AgentHost, AgentSource, ServerExtension, StartError
 from dragoman.security.outbound import OutboundClient
 from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import DEFAULT_RESPONSE_BYTES
 from dragoman.settings.sources import SettingsError
-from dragoman.stores.sqlite.store import now_ms
 
 
 @contextmanager

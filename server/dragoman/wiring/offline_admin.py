@@ -14,17 +14,18 @@ from dragoman.bindings.admin.actions import AdminOperation, OperatorActions, Ope
 from dragoman.bindings.admin.maintenance import MaintenanceOperations
 from dragoman.bindings.admin.server import ApiKeyOperations
 from dragoman.bus.local import LocalBus
-from dragoman.core.access.identity import Identity
+from dragoman.core.access.identity import LOCAL_PRINCIPAL_PREFIX, Identity
+from dragoman.ids import now_ms
 from dragoman.ports import BackupProgress, Store
 from dragoman.ports.extension import StartError
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.maintenance.admin import Maintenance
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.runtime.observe.audit import Auditor
+from dragoman.security.signing import SIGNING_KEYS_ENTRY
 from dragoman.settings.extensions import store_schemes
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.cold.backup import RestoreResult, backup, restore
-from dragoman.stores.sqlite.store import now_ms
 from dragoman.wiring.infra import STORE_ERRORS, open_store, store_start_error
 from dragoman_pb.dragoman.ops import v1 as ops
 
@@ -35,7 +36,7 @@ def _local_operator() -> OperatorCall:
         name = getpass.getuser()
     except (OSError, KeyError):  # a user id without a name
         name = str(os.getuid())
-    return OperatorCall(Identity(f"local:{name}"), "command line")
+    return OperatorCall(Identity(f"{LOCAL_PRINCIPAL_PREFIX}{name}"), "command line")
 
 
 class OfflineOperations:
@@ -88,7 +89,7 @@ def restore_store(settings: Settings, source: Path) -> RestoreResult:
     """Restores a store from a backup. Raises StartError, InvalidParams."""
     _require_sqlite(settings)
     try:
-        return restore(source, settings.store.path)
+        return restore(source, settings.store.path, forgotten=(SIGNING_KEYS_ENTRY,))
     except STORE_ERRORS as error:
         raise store_start_error(str(source), error) from error
 

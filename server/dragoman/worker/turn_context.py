@@ -60,8 +60,7 @@ class RemoteTurnContext:
         self.agent_begun = False  # whether the agent may have done anything in this turn
         self.finishing = False  # the agent has ended, and its result is on the way: a cancel comes too late
         self.is_over = False  # the server accepts no more frames of this turn
-        self.lease_lapsed = False
-        """The worker's lease has lapsed during the turn: its server may report it as ended."""
+        self.lease_lapsed = False  # the worker's lease has lapsed during the turn: its server may report it as ended
         self.hold = hold
         self._send_frame = send_frame
         self._frame_bytes = frame_bytes

@@ -17,7 +17,7 @@ PACKAGE: Final = Path(__file__).parents[3] / "server" / "dragoman"
 HOME: Final = "agents/called"
 
 READERS: Final = {
-    "agents/called/turn.py": "our own state, stored with the task",
+    "agents/called/agent.py": "our own state, stored with the task",
     "agents/upstream/registry.py": "our own settings, stored in the database",
     "agents/upstream/agent.py": "the metadata of our own caller's cancel",
     "extensions/mcp/servers/readers.py": "the readers of answers in the types of the SDK",
@@ -75,7 +75,7 @@ def _broken_rule(node: ast.AST, file: str) -> str:
         if any(one is not None and _name(one) == "ValidationError" for one in caught) and file not in READERS:
             return "handles ValidationError: what others send is read in a reader"
     if isinstance(node, ast.Compare) and not at_home and isinstance(node.left, ast.Attribute):
-        recovers = node.left.attr == "attempt" and file != "agents/upstream/recovery.py"
+        recovers = node.left.attr == "attempt" and file != "agents/upstream/follow_ups.py"
         return f"compares an attempt: recovery is decided in {HOME}" if recovers else ""
     return ""
 

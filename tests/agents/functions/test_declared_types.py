@@ -206,6 +206,12 @@ def test_an_input_without_a_type_is_read_as_json() -> None:
     assert read_input([], '{"a":\n1}', None) == {"a": 1}
 
 
+def test_no_integer_of_an_input_in_a_text_is_rounded() -> None:
+    assert read_input([], f"[{2**60}]", None) == [2**60]
+    with pytest.raises(InvalidInput, match=r"^The input cannot be read: the integer 1[0-9]+ has more than 64 bits"):
+        read_input([], f"[{2**70}]", None)
+
+
 def test_a_message_has_one_input() -> None:
     with pytest.raises(InvalidInput, match=r"The message has 2 data parts. Send one"):
         read_input([1, 2], "", None)

@@ -86,7 +86,7 @@ def test_each_accepted_security_scheme_fits_every_card(scheme: dict[str, Any]) -
     agent_spec = spec(security_schemes={"it": scheme}, security=[{"it": []}])
     assert agent_spec.security_schemes == {"it": scheme}
     assert agent_spec.security == ({"it": ()},)
-    at = agent_card.CardAddresses(http="http://x", is_root=True)
+    at = agent_card.CardView(http="http://x", is_root=True)
     for document in (
         agent_card.v1_document,
         agent_card.v03_document,
@@ -102,7 +102,7 @@ def test_each_accepted_security_scheme_fits_every_card(scheme: dict[str, Any]) -
 def test_each_oauth_flow_fits_a_card_alone(flow: str) -> None:
     flows = {flow: SCHEMES[-1]["flows"][flow]}
     agent_spec = spec(security_schemes={"it": {"type": "oauth2", "flows": flows}})
-    at = agent_card.CardAddresses(http="http://x", is_root=True)
+    at = agent_card.CardView(http="http://x", is_root=True)
     shown = json.loads(agent_card.v1_document(agent_spec, at))["securitySchemes"]["it"]["oauth2SecurityScheme"]
     assert shown == {"flows": flows}
 

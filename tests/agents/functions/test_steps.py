@@ -440,6 +440,38 @@ async def test_a_mistake_is_explained(tmp_path: Path, call: Any, text: str) -> N
         assert text in status_text(task)
 
 
+async def test_an_attempt_waits_for_the_thread_that_went_on_after_its_timeout(tmp_path: Path) -> None:
+    release, lock = threading.Event(), threading.Lock()
+    calls = Counter[str]()
+
+    def slow() -> int:
+        with lock:
+            calls["made"] += 1
+            calls["running"] += 1
+            calls["most"] = max(calls["most"], calls["running"])
+            is_first = calls["made"] == 1
+        if is_first:
+            release.wait()
+        with lock:
+            calls["running"] -= 1
+        return 1
+
+    async def patient(turn: Turn) -> str:
+        return str(await turn.step("slow", slow, retry=Retry(attempts=1000, backoff=0.001), timeout=0.2))
+
+    async with open_harness(tmp_path, patient) as here:
+        begun = await here.start()
+        try:
+            for _ in range(6_000):  # the thread waits as long, so this state does not pass by
+                if any(step.attempt > 1 for step in await steps_of(here, begun)):
+                    break
+                await asyncio.sleep(0.01)
+        finally:
+            release.set()
+        task = await here.ended(begun.id)
+    assert (texts(task), calls["most"]) == (["1"], 1)
+
+
 async def test_a_step_that_takes_too_long_fails(tmp_path: Path) -> None:
     async def agent(turn: Turn) -> str:
         try:
@@ -477,9 +509,9 @@ async def test_a_long_pause_releases_the_turn(tmp_path: Path, until: bool) -> No
 
     async def agent(turn: Turn) -> str:
         calls["turn"] += 1
-        before = await turn.step("before", calls.make, "before", "before")
-        await (turn.sleep_until(datetime.now(UTC) + timedelta(seconds=1.1)) if until else turn.sleep(1.1))
-        return f"{before}, attempt {turn.attempt}"
+        before: str = await turn.step("before", calls.make, "before", "before")
+        await (turn.sleep_until(datetime.now(UTC) + timedelta(hours=1)) if until else turn.sleep(hours=1))
+        return before
 
     async with open_harness(tmp_path, agent) as here:
         task = await here.start()
@@ -488,7 +520,21 @@ async def test_a_long_pause_releases_the_turn(tmp_path: Path, until: bool) -> No
         record = await record_of(here, task)
         assert (record.session, record.ready, record.state) == (0, False, states.WORKING)
         assert record.wake_at
-        assert texts(await here.ended(task.id)) == ["before, attempt 1"]
+        assert calls == {"turn": 1, "before": 1}
+
+
+@pytest.mark.parametrize("until", [False, True])
+async def test_the_turn_goes_on_after_a_long_pause(tmp_path: Path, until: bool) -> None:
+    calls = Calls()
+
+    async def agent(turn: Turn) -> str:
+        calls["turn"] += 1
+        before = await turn.step("before", calls.make, "before", "before")
+        await (turn.sleep_until(datetime.now(UTC) + timedelta(seconds=1.1)) if until else turn.sleep(1.1))
+        return f"{before}, attempt {turn.attempt}"
+
+    async with open_harness(tmp_path, agent) as here:
+        assert texts(await here.send()) == ["before, attempt 1"]
         assert calls == {"turn": 2, "before": 1}
 
 
@@ -502,7 +548,7 @@ async def test_a_pause_survives_a_restart(tmp_path: Path) -> None:
 
     async with open_harness(tmp_path, agent) as here:
         task = await here.start()
-        await eventually(lambda: calls["turn"] == 1)
+        await eventually(lambda: calls["turn"])
         await here.idle()
     async with open_harness(tmp_path, agent) as here:
         assert texts(await here.ended(task.id)) == ["awake"]

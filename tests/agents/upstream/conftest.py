@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -17,11 +16,8 @@ Open = Callable[..., AbstractAsyncContextManager[App]]
 
 
 @pytest.fixture(autouse=True)
-def _no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
+def _no_settings(no_settings: None) -> None:
+    """For all tests here."""
 
 
 @pytest.fixture

@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from typing import Any, Unpack, cast
 
 from google.protobuf.message import Message
 from tests.agents.turn_context import RecordingTurnContext
+from tests.clocks import SleepingClock
 
+from dragoman.agents.called.agent import Sleep
 from dragoman.agents.upstream.agent import UpstreamAgent
 from dragoman.agents.upstream.transport import LinkedContents
+from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.calling.transport import CallFields, StreamResponses
@@ -128,34 +132,20 @@ def chunk(text: str, *, append: bool = True) -> pb.TaskArtifactUpdateEvent:
     return result
 
 
-class Clock:
-    """A clock that advances by the seconds slept."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await asyncio.sleep(0)
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def agent(
     *scripts: ScriptedTransport,
     streams: bool = True,
     idempotent: bool = False,
     linked_contents: LinkedContents | None = None,
+    sleep: Sleep | None = None,
 ) -> UpstreamAgent:
-    clock, numbers = Clock(), count(1)
+    clock, numbers = SleepingClock(), count(1)
     spec = AgentSpec(id="there", name="There", description="Elsewhere", streaming=streams)
     result = UpstreamAgent(
         spec,
         UpstreamSpec(url="http://there", turns=10),
         CircuitBreaker(clock),
-        lambda: f"id-{next(numbers)}",
-        sleep=clock.sleep,
+        partial(UpstreamTurn, new_id=lambda: f"id-{next(numbers)}", sleep=sleep or clock.sleep),
     )
     result.transports, result.idempotent, result.linked_contents = scripts, idempotent, linked_contents
     return result

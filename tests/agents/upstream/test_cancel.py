@@ -164,15 +164,14 @@ def test_an_agent_may_have_work_that_was_sent_and_not_seen_to_end(
 @pytest.mark.parametrize(("reason", "kept_is"), [("drain", [b"", {"unsent": True}]), ("client", [b""])])
 async def test_a_stop_before_the_send_takes_effect_at_once(reason: str, kept_is: list[Any]) -> None:
     context = RecordingTurnContext("hi")
-    remote = agent(script := ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]}))
     is_sleeping = asyncio.Event()
 
     async def rest(_: float) -> None:
         is_sleeping.set()
         await asyncio.Event().wait()
 
-    remote._sleep = rest
-    turn = asyncio.create_task(remote.take_turn(context))
+    script = ScriptedTransport({"SendStreamingMessage": [[CONNECT_FAILURE]]})
+    turn = asyncio.create_task(agent(script, sleep=rest).take_turn(context))
     await is_sleeping.wait()
     context.canceled, context.cancel_reason = True, reason
     turn.cancel()
@@ -190,7 +189,11 @@ async def test_a_stop_before_the_send_takes_effect_at_once(reason: str, kept_is:
 async def test_an_agent_that_does_not_stop_after_its_time_limit_is_left_to_the_runtime(
     monkeypatch: pytest.MonkeyPatch, answer: Exception
 ) -> None:
+<<<<<<< HEAD
     monkeypatch.setattr("dragoman.agents.called.agent.AGENT_STOP_TIMEOUT", 0.05)
+=======
+    monkeypatch.setattr("dragoman.agents.upstream.turn.AGENT_STOP_TIMEOUT", 0.05)
+>>>>>>> main
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), asyncio.Event()]],

@@ -14,7 +14,7 @@ from tests.postgres import free_port
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.core.durations import Backoff
 from dragoman.core.task import states
 from dragoman.ports.extension import StartError

@@ -245,7 +245,7 @@ def serve_at(remote: FakeAgentServer, path: str, answer: Any) -> str:
         (json({"error": {"status": "NOT_FOUND", "message": "m"}}, 404), CallRefused),
         (json(b"<html>", 500), CallRefused),
         (json(b"<html>"), ProtocolError),
-        (json({}, 307, Location="/x"), ProtocolError),
+        (json({}, 307, Location="http://127.0.0.1:1/x"), ProtocolError),
         (json({"status": 3}), ProtocolError),
     ],
 )

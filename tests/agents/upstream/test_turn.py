@@ -271,7 +271,7 @@ async def passed_on(
     )
     context.attempt, context.waiting_messages = attempt, waiting
     context.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         return await agent(script, idempotent=idempotent).take_turn(context)
 
 
@@ -293,7 +293,7 @@ def running(go: asyncio.Event, shown: list[str], answers: list[Any]) -> Scripted
 
 async def once(script: ScriptedTransport, rpc: str, then: asyncio.Event, times: int = 1) -> None:
     """Runs a callback after so many calls."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(script.calls(rpc)) < times:
             script.called(rpc).clear()
             await script.called(rpc).wait()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import replace
 
 import aiohttp
@@ -14,12 +15,14 @@ from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text
 from tests.callers import ByHeader, named
 
-from dragoman.agents.workers.hub import LocalWorkerHub
+from dragoman.agents.workers.hub import MAX_AGENTS_PER_PRINCIPAL, LocalWorkerHub
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
 from dragoman.core.access.identity import Identity
+from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states
+from dragoman.ports import RegisteredAgent
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import workers_pb2 as ops_workers
@@ -244,3 +247,28 @@ async def test_a_server_can_have_only_agents_of_workers(opened: Open) -> None:
 def test_an_app_and_workers_only_exclude_each_other() -> None:
     with pytest.raises(SettingsError, match=r'APP "agents.py" would not be served; pass either APP or --workers-only'):
         load_settings({"app": "agents.py", "workers_only": True})
+
+
+async def test_the_agents_that_a_principal_registers_are_limited() -> None:
+    """Each is stored, and listed to every caller, until an operator forgets it."""
+    registry = MemoryWorkerRegistry()
+    for number in range(MAX_AGENTS_PER_PRINCIPAL - 1):
+        text = registration(f"a{number}").SerializeToString(deterministic=True)
+        await registry.register(RegisteredAgent(f"a{number}", "alice", text, registered_at=number, last_seen=number))
+    hub = LocalWorkerHub(registry, MemoryAgentRegistry(), await registry.list(), clock=lambda: 1_000_000)
+
+    async def welcome(principal: str, *agents: str) -> str:
+        async def frames() -> AsyncIterator[wk.ConnectRequest]:
+            yield wk.ConnectRequest(hello=wk.Hello(agents=map(registration, agents)))
+            await asyncio.Event().wait()
+
+        async with aclosing(hub.connect(frames(), Identity(principal, frozenset(("worker",))), "here")) as responses:
+            return (await anext(responses)).welcome.principal
+
+    with pytest.raises(InvalidParams, match=r"hello\.agents: 999 agents .* are known; at most 1000 may be"):
+        await welcome("alice", "b0", "b1")
+    assert await welcome("alice", "a0", "b0") == "alice"
+    assert await welcome("alice", "a1", "a2") == "alice"
+    assert await welcome("bob", "c0") == "bob"
+    with pytest.raises(InvalidParams, match="1000 agents"):
+        await welcome("alice", "b1")

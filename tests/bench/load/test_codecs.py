@@ -92,7 +92,7 @@ def test_a_page_request_has_the_same_parameters_over_every_binding() -> None:
     request = pb.ListTasksRequest.FromString(CODECS["grpc", "dragoman"].list(wanted).body)
     assert (request.page_size, request.page_token, request.status) == (10, "token", pb.TASK_STATE_COMPLETED)
     assert (
-        CODECS["rest", "dragoman"].list(wanted).path == "/tasks?pageSize=10&pageToken=token&status=TASK_STATE_COMPLETED"
+        CODECS["rest", "dragoman"].list(wanted).path == "/tasks?status=TASK_STATE_COMPLETED&pageSize=10&pageToken=token"
     )
     params = orjson.loads(CODECS["jsonrpc", "dragoman"].list(wanted).body)["params"]
     assert params == {"pageSize": 10, "pageToken": "token", "status": "TASK_STATE_COMPLETED"}

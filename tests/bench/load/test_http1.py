@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
-from bench.load.codecs import RestCodec, WireRequest
+from bench.load.codecs import RestCodec
 from bench.load.connections import HttpConnection, WrongResponse
+from tests.load.requests import WireRequest
 
 from bench.load import http1
 

@@ -5,7 +5,6 @@ The table is the server's, on a running runtime. Registries of other servers are
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -25,6 +24,7 @@ from dragoman.core.access.identity import Identity
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.audit import AuditEntry
 from dragoman.core.push.configuration import PushConfig
+from dragoman.ids import now_ms
 from dragoman.ports import AddedUpstream, RegisteredAgent, Store, UpstreamStatus
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.security.secret_box import AesGcmSecretBox
@@ -157,8 +157,8 @@ async def open_table(folder: Path, url: str = "", *, actions: OperatorActions | 
         runtime, operations = app.runtime, app.runtime.operations
         store = runtime.store
         actions = actions or OperatorActions(runtime.auditor)
-        keys = ApiKeyService(store.api_keys, clock=_now)
-        signing_keys = StoredSigningKeys(store.key_values, b"s" * 32, AesGcmSecretBox(), clock=_now)
+        keys = ApiKeyService(store.api_keys, clock=now_ms)
+        signing_keys = StoredSigningKeys(store.key_values, b"s" * 32, AesGcmSecretBox(), clock=now_ms)
         services = AdminServices(
             actions=actions,
             runtime=runtime,
@@ -166,16 +166,12 @@ async def open_table(folder: Path, url: str = "", *, actions: OperatorActions | 
             signing_keys=signing_keys,
             worker_hub=_StoredWorkers(store),
             upstream_registry=_StoredUpstreams(store),
-            clock=_now,
+            clock=now_ms,
         )
         table = AdminTable(Cards(operations.access.agents, operations.access.root), services)
         stub: Any = rpc.A2AServiceStub(channel)
         yield TableUnderTest(app, store, url, folder, table, actions, keys, signing_keys, stub.SendMessage)
         await actions.close(60)
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000
 
 
 NewRequest = Callable[[TableUnderTest], Awaitable[Message]]

@@ -9,10 +9,12 @@ import pytest
 from pydantic import SecretStr
 
 from dragoman import Turn, agent
-from dragoman.bindings.admin.maintenance import parse_selection
+from dragoman.bindings.admin.actions import OperatorCall
+from dragoman.bindings.admin.maintenance import MaintenanceOperations, parse_selection
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
+from dragoman.core.access.identity import Identity
 from dragoman.core.errors import InvalidParams
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
@@ -78,3 +80,21 @@ async def test_unary_and_streaming_calls_share_one_service(tmp_path: Path) -> No
         steps = [step async for step in stub.Backup(ops.BackupRequest(destination=f"{tmp_path}/copy"))]
         assert steps[-1].done
         assert steps[-1].bytes == steps[-1].total_bytes > 0
+
+
+async def test_a_caller_of_another_machine_gives_a_backup_a_name_and_no_path(tmp_path: Path) -> None:
+    """It would learn which paths of the host exist, and write where it likes."""
+    async with open_app(settings(tmp_path), [echo]) as app:
+        operations = MaintenanceOperations(app.runtime.maintenance)
+        remote, local = OperatorCall(Identity("olga"), "192.0.2.1"), OperatorCall(Identity("olga"), is_local=True)
+
+        async def backup(operator: OperatorCall, destination: str) -> bool:
+            request = ops.BackupRequest(destination=destination)
+            return [step async for step in operations.backup(operator, request)][-1].done
+
+        for path in (f"{tmp_path}/copy", "/etc/passwd", "../copy", "a/b", ".", "..", ".hidden", "", "a\0b", "x" * 101):
+            with pytest.raises(InvalidParams, match="destination: only callers on the server's machine"):
+                await backup(remote, path)
+        assert await backup(remote, "2026-11-28")
+        assert (tmp_path / "t.db.backups" / "2026-11-28" / "tasks.db").is_file()
+        assert await backup(local, f"{tmp_path}/copy")

@@ -75,6 +75,30 @@ async def test_operators_and_viewers_see_the_tasks_of_all_principals(server: Ser
     assert not result.task.artifacts
 
 
+async def test_each_watch_counts_as_a_stream_of_its_caller(tmp_path: Path) -> None:
+    """It searches every second, and does not end."""
+    async with running_server(f"sqlite:///{tmp_path}/tasks.db", [work], open_streams=1) as server, asyncio.timeout(60):
+        for caller in (OLGA, ALICE):
+            first = server.ops.WatchTasks(ops.WatchTasksRequest(), metadata=tuple(caller.items()))
+            await first.read()
+            second = server.ops.WatchTasks(ops.WatchTasksRequest(), metadata=tuple(caller.items()))
+            assert await second.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+            async with server.http.get("/operations/tasks:watch", headers=caller) as response:
+                assert response.status == 429
+                assert "open_streams: 1 of your streams" in await response.text()
+            first.cancel()
+
+
+async def test_the_calls_of_operators_count_against_their_rate(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/tasks.db"
+    async with running_server(url, [work], requests_per_second=1) as server, asyncio.timeout(60):
+        for caller in (OLGA, VERA, ALICE):
+            calls = [server.list(caller) for _ in range(100)]  # far more than a slow machine allows meanwhile
+            found = await asyncio.gather(*calls, return_exceptions=True)
+            errors = [one for one in found if isinstance(one, grpc.aio.AioRpcError)]
+            assert {error.code() for error in errors} == {grpc.StatusCode.RESOURCE_EXHAUSTED}
+
+
 async def test_filters_select_among_all_tasks(server: Server) -> None:
     done = await server.send("count the sheep")
     failed = await server.send("fail, please", BOB)

@@ -15,6 +15,9 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
+from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as a2a_rpc
 
 
 @agent(id="zebra", default=True)
@@ -89,3 +92,21 @@ def test_the_url_of_a_trace_has_its_ids() -> None:
     assert expand_trace_url("https://a.example/{trace_id}", "0af7", "t1") == "https://a.example/0af7"
     assert expand_trace_url("https://a.example/{trace_id}", "", "t1") == "", "there is no trace to see"
     assert expand_trace_url("https://a.example/?q={task_id}", "", "a b&c/d") == "https://a.example/?q=a%20b%26c%2Fd"
+
+
+async def test_the_query_of_a_webhook_s_url_is_not_shown(tmp_path: Path) -> None:
+    """Many put a secret there. Its owner gets the URL back, as A2A has it."""
+    url = "https://127.0.0.1:9/hook?secret=s3cret"
+    any_port = Address("127.0.0.1", 0)
+    served = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/t.db", outbound_allow="127.0.0.1:9")
+    async with open_app(served, [zebra]) as app, grpc.aio.insecure_channel(str(app.grpc)) as channel:
+        owner, operator = a2a_rpc.A2AServiceStub(channel), rpc.OpsServiceStub(channel)
+        send = pb.SendMessageRequest(message=pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(text="x")]))
+        send.configuration.task_push_notification_config.url = url
+        task = (await owner.SendMessage(send)).task.id
+        listed = await operator.ListPushConfigs(push.ListPushConfigsRequest(task_id=task))
+        explained = await operator.Explain(ops.ExplainRequest(task_id=task))
+        shown = [*listed.configs, *explained.tasks[0].pushes]
+        assert [config.url for config in shown] == ["https://127.0.0.1:9/hook?..."] * 2
+        own = await owner.ListTaskPushNotificationConfigs(pb.ListTaskPushNotificationConfigsRequest(task_id=task))
+        assert [config.url for config in own.configs] == [url]

@@ -82,17 +82,6 @@ async def test_a_stream_contains_every_event() -> None:
     assert [event.WhichOneof("payload") for event in events] == ["task", "artifact_update", "status_update"]
 
 
-async def test_0_3_marks_the_last_status_of_a_send_as_final_but_not_of_a_subscription() -> None:
-    service = FakeService(events=[task_event(), status_event(2, states.INPUT_REQUIRED, ends=True)])
-    async with over_grpc(service) as (channel, _):
-        stub = v03_rpc.A2AServiceStub(channel)
-        sent = [event async for event in stub.SendStreamingMessage(v03_pb.SendMessageRequest())]
-        followed = [event async for event in stub.TaskSubscription(v03_pb.TaskSubscriptionRequest(name="tasks/t1"))]
-    assert sent[-1].status_update.final
-    assert not followed[-1].status_update.final
-    assert [call.shows_finished for _, call, _ in service.received] == [False, True]
-
-
 async def test_an_error_has_its_reason_and_the_invalid_fields() -> None:
     service = FakeService(InvalidParams.field("pageSize", "must be 1 to 100"))
     async with over_grpc(service) as (channel, _):
@@ -132,30 +121,6 @@ async def test_an_event_that_grpc_no_longer_takes_is_no_fault_of_the_server(capl
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-async def test_unexpected_errors_are_logged_but_not_returned(caplog: pytest.LogCaptureFixture) -> None:
-    service = FakeService(RuntimeError("a secret"))
-    async with over_grpc(service) as (channel, _):
-        error = await failing(rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1")))
-    assert (error.code(), error.details()) == (grpc.StatusCode.INTERNAL, "Internal error")
-    record = next(record for record in caplog.records if record.exc_info)
-    assert "a secret" in str(record.exc_info)
-
-
-@pytest.mark.parametrize("stub_class", [rpc.A2AServiceStub, v03_rpc.A2AServiceStub])
-async def test_push_operations_are_rejected_without_push(stub_class: Any) -> None:
-    service = FakeService()
-    async with over_grpc(service) as (channel, _):
-        stub = stub_class(channel)
-        calls = [name for name in vars(stub) if "PushNotification" in name]
-        package = v03_pb if stub_class is v03_rpc.A2AServiceStub else pb
-        for name in calls:
-            cls = package.DESCRIPTOR.services_by_name["A2AService"].methods_by_name[name].input_type._concrete_class
-            error = await failing(getattr(stub, name)(cls()))
-            assert details(error)[0].reason == "PUSH_NOTIFICATION_NOT_SUPPORTED"
-    assert len(calls) == 4
-    assert service.received == []
-
-
 async def test_0_3_returns_the_card_and_1_0_rejects_the_extended_card() -> None:
     async with over_grpc(FakeService(), make_cards(public_url="https://agents.example.com")) as (channel, bound):
         card = await v03_rpc.A2AServiceStub(channel).GetAgentCard(v03_pb.GetAgentCardRequest())
@@ -163,25 +128,6 @@ async def test_0_3_returns_the_card_and_1_0_rejects_the_extended_card() -> None:
     assert (card.name, card.url) == ("Echo", "https://agents.example.com")
     assert details(error)[0].reason == "UNSUPPORTED_OPERATION"
     assert bound.port
-
-
-@pytest.mark.parametrize("version", ["", "0.3", "1.0", "1.1"])
-async def test_a_call_is_served_by_its_shape(version: str) -> None:
-    async with over_grpc(FakeService(TASK)) as (channel, _):
-        metadata = (("a2a-version", version),)
-        await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"), metadata=metadata)
-        await v03_rpc.A2AServiceStub(channel).GetTask(v03_pb.GetTaskRequest(name="tasks/t1"), metadata=metadata)
-
-
-async def test_an_unsupported_version_is_rejected_even_beside_a_supported_one() -> None:
-    service = FakeService(TASK)
-    async with over_grpc(service) as (channel, _):
-        metadata = (("a2a-version", "99.0"), ("a2a-version", "1.0"))
-        call = rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"), metadata=metadata)
-        error = await failing(call)
-    info, _ = details(error)
-    assert (info.reason, info.metadata["supported"]) == ("VERSION_NOT_SUPPORTED", "1.0, 0.3, 0.2, 0.1")
-    assert service.received == []
 
 
 async def test_a_blocking_send_has_a_timeout_below_the_deadline() -> None:
@@ -195,17 +141,6 @@ async def test_a_blocking_send_has_a_timeout_below_the_deadline() -> None:
     assert bounded is not None
     assert 15 < bounded < 20  # gRPC rounds the deadline that it sends
     assert unbounded is other is None
-
-
-async def test_a_disconnected_client_cancels_only_its_own_call() -> None:
-    service = FakeService(events=[task_event(), asyncio.Event()])
-    async with over_grpc(service) as (channel, _):
-        stream: Any = rpc.A2AServiceStub(channel).SubscribeToTask(pb.SubscribeToTaskRequest(id="t1"))
-        assert (await stream.read()).task.id == "t1"
-        stream.cancel()
-        await service.abandoned.wait()
-        service.answer = TASK
-        await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"))
 
 
 async def test_grpc_rejects_only_messages_far_over_the_limit_itself() -> None:
@@ -323,15 +258,6 @@ async def test_an_address_in_use_is_an_os_error() -> None:
         with pytest.raises(OSError, match="cannot listen on"):
             async with over_grpc(FakeService(), port=bound.port):
                 pass
-
-
-async def test_a_request_writes_one_line_to_the_access_log(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "dragoman.access")
-    async with over_grpc(FakeService(TASK)) as (channel, _):
-        await rpc.A2AServiceStub(channel).GetTask(pb.GetTaskRequest(id="t1"))
-    record: Any = next(record for record in caplog.records if record.name == "dragoman.access")
-    assert (record.method, record.dialect) == ("lf.a2a.v1.A2AService/GetTask", "1.0")
-    assert (record.agent, record.task, record.status) == ("echo", "t1", "OK")
 
 
 async def test_a_rejected_call_leaves_no_garbage() -> None:

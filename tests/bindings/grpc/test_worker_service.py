@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -15,9 +16,12 @@ from dragoman.bindings.grpc import messages
 from dragoman.bindings.grpc.server import abort_call
 from dragoman.bindings.grpc.worker_service import WORKER_SERVICE, worker_service_handler
 from dragoman.bindings.options import ServerOptions
+from dragoman.bindings.pipeline import Pipeline
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.access.identity import ANONYMOUS, Identity
 from dragoman.core.errors import AgentIdTaken
+from dragoman.core.limits.quotas import Quotas
+from dragoman.runtime.access import Admission
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 
@@ -44,10 +48,11 @@ class EchoHub:
 class Served:
     """A server with this service only, and a stream to it."""
 
-    def __init__(self, hub: EchoHub, streams: StreamRegistry, call: Any) -> None:
+    def __init__(self, hub: EchoHub, streams: StreamRegistry, call: Any, connect: Any) -> None:
         self.hub = hub
         self.streams = streams
         self.call = call
+        self.connect = connect
 
     async def send(self, name: str) -> str:
         """Sends a hello, and returns the name in the response."""
@@ -59,11 +64,15 @@ class Served:
 
 
 @asynccontextmanager
-async def served(caller: dict[str, str] | None = None, **options: Any) -> AsyncIterator[Served]:
+async def served(
+    caller: dict[str, str] | None = None, limits: dict[str, int] | None = None, **options: Any
+) -> AsyncIterator[Served]:
     given, hub, streams = ServerOptions(**options), EchoHub(), StreamRegistry()
     server = grpc.aio.server()
     reader = messages.caller_messages(given.message_bytes)
-    handler = worker_service_handler(hub, given, abort_call, streams, reader)  # type: ignore[arg-type]  # the rest of the hub is not used here
+    operations = SimpleNamespace(admission=Admission(Quotas(limits or {})))
+    pipeline = Pipeline(operations, None, given, streams)  # type: ignore[arg-type]  # cards are not used here
+    handler = worker_service_handler(hub, pipeline, abort_call, reader)  # type: ignore[arg-type]  # the rest of the hub is not used here
     server.add_generic_rpc_handlers((handler,))
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -71,7 +80,7 @@ async def served(caller: dict[str, str] | None = None, **options: Any) -> AsyncI
         async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
             connect: Any = channel.stream_stream(f"/{WORKER_SERVICE.full_name}/Connect")
             call = connect(metadata=tuple((caller or {}).items()))
-            yield Served(hub, streams, call)
+            yield Served(hub, streams, call, connect)
             call.cancel()
     finally:
         await server.stop(0)
@@ -120,6 +129,16 @@ async def test_a_worker_stays_connected_while_the_server_drains() -> None:
     async with served(draining=draining) as stream:
         await stream.send("a")
         draining.set()
+        assert await stream.send("b") == "b"
+
+
+async def test_the_streams_of_workers_count_against_the_limit_of_their_principal() -> None:
+    alice = named("alice", "worker")
+    async with served(alice, {"open_streams": 1}, authenticator=ByHeader()) as stream:
+        await stream.send("a")
+        second = stream.connect(metadata=tuple(alice.items()))
+        assert (await second.code()).name == "RESOURCE_EXHAUSTED"
+        assert (await second.details()).startswith("open_streams: 1 of your streams")
         assert await stream.send("b") == "b"
 
 

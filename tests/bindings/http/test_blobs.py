@@ -57,6 +57,25 @@ def with_query(url: str, **query: str) -> str:
     return urlunsplit(parts._replace(query=urlencode({**dict(parse_qsl(parts.query)), **query})))
 
 
+@pytest.mark.parametrize(
+    "media_type",
+    [
+        *("text/javascript", "Text/JavaScript; charset=utf-8", "application/javascript", "application/x-javascript"),
+        *("text/ecmascript", "application/x-ecmascript", "text/javascript1.5", "text/jscript", "text/livescript"),
+        "text/css",
+    ],
+)
+async def test_no_page_of_the_server_loads_what_an_agent_wrote(tmp_path: Path, media_type: str) -> None:
+    """Browsers refuse scripts and styles of another type, if `nosniff` says so."""
+    async with serve(tmp_path, inline_bytes=1) as base, aiohttp.ClientSession() as http:
+        part = await produce_part(http, base, media_type)
+        assert part["mediaType"] == media_type
+        async with http.get(part["url"]) as response:
+            assert response.headers["Content-Type"] == "application/octet-stream"
+            assert response.headers["X-Content-Type-Options"] == "nosniff"
+            assert await response.read() == CONTENT
+
+
 async def test_a_link_downloads_the_bytes_with_name_and_media_type(tmp_path: Path) -> None:
     async with serve(tmp_path, inline_bytes=0) as base, aiohttp.ClientSession() as http:
         part = await produce_part(http, base)

@@ -253,7 +253,31 @@ async def test_each_of_several_hosts_is_checked() -> None:
         writer.write(b"GET /tasks HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\nConnection: close\r\n\r\n")
         head = await reader.readline()
         writer.close()
-        assert head.split()[1] in (b"400", b"403")
+        assert head.split()[1] == b"400"
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /tasks HTTP/1.1\r\nHost: localhost\r\nHost: localhost\r\n", b"400"),
+        (b"GET /tasks HTTP/1.1\r\nA2A-Version: 1.0\r\n", b"400"),
+        (b"GET /healthz HTTP/1.1\r\n", b"400"),
+        (b"GET /tasks/t#1 HTTP/1.1\r\nHost: localhost\r\n", b"400"),
+        (b"GET /tasks/t1#a?b HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: x\r\n", b"400"),
+        (b"GET /tasks/t1 HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n", b"200"),
+        (b"GET http://localhost/tasks/t1 HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n", b"200"),
+        (b"GET /healthz HTTP/1.0\r\n", b"200"),
+    ],
+)
+async def test_a_request_names_one_host_and_one_path(sent: bytes, status: bytes) -> None:
+    """RFC 9112 §3.2. A server must accept the absolute form of a target (§3.2.2)."""
+    async with over_http(service()) as client:
+        port = client._base_url.port  # type: ignore[union-attr]
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent + b"\r\n")
+        head = await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+        assert head.split()[1] == status
 
 
 async def test_a_rejected_host_name_is_reported_with_the_options_that_allow_it() -> None:

@@ -158,6 +158,28 @@ async def test_a_streaming_method_in_disguise_is_found_when_it_is_decoded() -> N
     assert [name for name, _, _ in service.received] == ["send_streaming_message"]
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        request("GET", "/tasks/t1"),  # a plain call
+        request("GET", "/healthz"),
+        request("GET", "/nothing-here"),
+        request("GET", "/.well-known/agent-card.json"),
+        request("GET", "/tasks/t1:subscribe"),  # a stream
+        b"GET /tasks/t1 HTTP/1.1\r\nHost: localhost\r\nX: \0\r\n\r\n",  # no valid HTTP
+        b"GET /ws HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
+        b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n",
+    ],
+)
+async def test_no_response_is_sniffed_or_names_versions(sent: bytes) -> None:
+    async with serving(FakeService(TASK, [task_event()])) as bound, RawClient.connect(bound) as client:
+        await client.send(sent)
+        head = (await client.reader.readuntil(b"\r\n\r\n")).decode()
+    assert head.count("X-Content-Type-Options: nosniff\r\n") == 1
+    assert "Server: " not in head.replace("Server: dragoman\r\n", "")
+    assert "aiohttp" not in head
+
+
 async def test_a_card_over_json_rpc_is_served_by_aiohttp() -> None:
     async with serving() as bound:
         [(_, headers, _)] = await exchange(bound, request("POST", "/", rpc("GetExtendedAgentCard", {})))
@@ -171,7 +193,7 @@ async def test_a_card_over_json_rpc_is_served_by_aiohttp() -> None:
         (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", 200),
         (b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX: \xff\r\n\r\n", 200),
         (b"HEAD /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
-        (b"GET //healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 404),
+        (b"GET //healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
         (b"GET /tasks/" + b"x" * 3000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
         (b"GET /tasks/t1 HTTP/1.1\r\n" + b"X: y\r\n" * 80 + b"Host: localhost\r\n\r\n", 200),
         (b"GET /tasks/t1 HTTP/1.1\r\n" + b"X: y\r\n" * 120 + b"Host: localhost\r\n\r\n", 400),
@@ -186,7 +208,7 @@ async def test_what_is_not_plain_is_served_or_rejected_by_aiohttp(sent: bytes, s
         await client.send(sent)
         head = await client.reader.readuntil(b"\r\n\r\n")
     assert int(head.split()[1]) == status
-    assert b"Server: Python" in head  # aiohttp's
+    assert b"Server: dragoman" in head  # plain responses have none
 
 
 async def test_a_large_request_is_served_by_aiohttp() -> None:
@@ -265,7 +287,9 @@ def test_keep_alive_is_no_special_header() -> None:
 def test_a_response_has_its_headers_length_and_date() -> None:
     encoded = encode_response(Response(404, {"A": "b"}, b"body"))
     assert re.fullmatch(
-        rb"HTTP/1.1 404 Not Found\r\nA: b\r\nContent-Length: 4\r\nDate: \w{3}, [^\r]* GMT\r\n\r\nbody", encoded
+        rb"HTTP/1.1 404 Not Found\r\nA: b\r\nX-Content-Type-Options: nosniff\r\nContent-Length: 4\r\n"
+        rb"Date: \w{3}, [^\r]* GMT\r\n\r\nbody",
+        encoded,
     )
 
 

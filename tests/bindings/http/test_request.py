@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import io
-from collections.abc import AsyncIterator
+import json
+import zlib
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import aiohttp
@@ -12,7 +15,7 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
-from tests.bindings.fake_service import TASK, FakeService, over_http
+from tests.bindings.fake_service import RESOURCE, TASK, FakeService, over_http
 
 from dragoman.bindings.http import request as http_request
 from dragoman.bindings.http.connections import HttpConnections, HttpHandler
@@ -29,6 +32,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.task.log import Event
 from dragoman.runtime.feeds import EventStream
+from dragoman.wire.errors import ContentCodingNotSupported
 from dragoman.wire.json.request import AmbiguousJson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -175,6 +179,67 @@ async def test_an_unreadable_body_is_an_error(body: bytes, headers: dict[str, st
     assert type(await read(data=body, headers={"Content-Type": "application/json", **headers})) is error
 
 
+def raw_deflate(data: bytes) -> bytes:
+    compressor = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return compressor.compress(data) + compressor.flush()
+
+
+def chunked(data: bytes, size: int) -> AsyncIterator[bytes]:
+    async def chunks() -> AsyncIterator[bytes]:
+        for start in range(0, len(data), size):
+            yield data[start : start + size]
+
+    return chunks()
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize(
+    ("coding", "encode"),
+    [
+        *(("gzip", gzip.compress), ("X-GZip", gzip.compress), ("gzip, identity", gzip.compress)),
+        *(("deflate", zlib.compress), ("deflate", raw_deflate), ("identity", bytes), ("", bytes)),
+    ],
+)
+async def test_a_content_coding_is_decoded(coding: str, encode: Callable[[bytes], bytes], *, is_chunked: bool) -> None:
+    text = b"[" + b"12345, " * 10_000 + b"0]"
+    data = chunked(encode(text), 100) if is_chunked else encode(text)
+    headers = {"Content-Type": "application/json", "Content-Encoding": coding}
+    assert await read(data=data, headers=headers) == json.loads(text)
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "compress", "aws-chunked", "gzip, gzip", "deflate, br"])
+async def test_another_coding_is_refused_with_those_that_are_decoded(coding: str) -> None:
+    error = await read(data=b"{}", headers={"Content-Type": "application/json", "Content-Encoding": coding})
+    assert isinstance(error, ContentCodingNotSupported)
+    assert f'Content-Encoding: "{coding}" is not supported' in error.message
+    assert http_request.error_headers(error) == {"Accept-Encoding": "gzip, deflate"}
+
+
+@pytest.mark.parametrize("path", ["/message:send", "/v1/message:send", "/", f"/{RESOURCE}/message:send"])
+async def test_a_refused_coding_is_415_in_every_dialect(path: str) -> None:
+    async with over_http(FakeService(SENT)) as client:
+        body, headers = b"{}", {"Content-Type": "application/json", "Content-Encoding": "br"}
+        async with client.post(path, data=body, headers=headers) as answer:
+            assert (answer.status, answer.headers["Accept-Encoding"]) == (415, "gzip, deflate")
+            assert "Content-Encoding" in (await answer.json())["error"]["message"]
+
+
+@pytest.mark.parametrize("is_chunked", [False, True])
+@pytest.mark.parametrize(
+    ("data", "rule"),
+    [
+        (gzip.compress(b"[1]", mtime=0)[:-4], "the body ends before its gzip does"),
+        (gzip.compress(b"[1]", mtime=0) + b"x", "the body goes on after the end of its gzip"),
+        (b"[1]", "the body is not valid gzip: "),
+    ],
+)
+async def test_a_damaged_coding_is_an_error(data: bytes, rule: str, *, is_chunked: bool) -> None:
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    error = await read(data=chunked(data, 2) if is_chunked else data, headers=headers)
+    assert isinstance(error, InvalidRequest)
+    assert error.message.startswith(rule)
+
+
 @pytest.mark.parametrize("is_chunked", [False, True])
 async def test_a_body_at_the_limit_is_read_and_one_byte_more_is_not(is_chunked: bool) -> None:
     async def body(size: int) -> AsyncIterator[bytes]:
@@ -262,10 +327,10 @@ def test_the_idempotency_key_may_be_quoted(sent: str, key: str) -> None:
 
 
 def test_a_delay_is_rounded_up_to_whole_seconds() -> None:
-    assert http_request.retry_after_header(RateLimited("l: too many", limit="l", maximum=1, retry_after=1.2)) == {
+    assert http_request.error_headers(RateLimited("l: too many", limit="l", maximum=1, retry_after=1.2)) == {
         "Retry-After": "2"
     }
-    assert http_request.retry_after_header(TaskNotFound()) == {}
+    assert http_request.error_headers(TaskNotFound()) == {}
 
 
 @pytest.mark.parametrize(

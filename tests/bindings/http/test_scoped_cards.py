@@ -9,7 +9,6 @@ import pytest
 from tests.bindings.fake_service import RESOURCE, TASK, FakeService, make_cards, over_http
 from yarl import URL
 
-from dragoman.bindings.options import BoundAddress
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 SENT = pb.SendMessageResponse(task=TASK)
@@ -65,9 +64,7 @@ async def test_a_call_at_an_address_of_the_card_is_in_its_scope(path: str) -> No
 
 @pytest.mark.parametrize("path", WELL_KNOWN)
 async def test_interfaces_of_1_0_name_the_resource_as_tenant(path: str) -> None:
-    cards = make_cards()
-    async with over_http(FakeService(), cards) as client:
-        cards.grpc = BoundAddress("127.0.0.1", 1)
+    async with over_http(FakeService(), make_cards(public_grpc="127.0.0.1:1")) as client:
         card = await fetched(client, path)
     v1 = [each for each in card["supportedInterfaces"] if each["protocolVersion"] == "1.0"]
     assert [(each["protocolBinding"], each["tenant"]) for each in v1] == [

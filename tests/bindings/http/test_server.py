@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import aiohttp
 import pytest
 from tests.bindings.fake_service import RESOURCE, TASK, FakeService, make_cards, over_http
+from yarl import URL
 
 from dragoman.bindings.pages import openapi_files
 from dragoman.core.errors import TaskNotFound
@@ -45,7 +47,48 @@ async def test_a_server_without_its_bus_is_ready_but_degraded() -> None:
         assert await answer.json() == {"status": "degraded", "reason": "bus: not connected"}
 
 
-@pytest.mark.parametrize("path", ["/nope", "/v1/nope", f"/{RESOURCE}/nope", "/tasks/", "/openapi/nope"])
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        *(
+            ("GET", "//tasks/t1"),
+            ("GET", "/tasks//t1"),
+            ("GET", "/tasks/t1/"),
+            ("GET", "/healthz/"),
+            ("GET", "/agents/"),
+        ),
+        *(("GET", "//.well-known/agent-card.json"), ("GET", "/.well-known/agent-card.json/")),
+        *(("POST", "/tasks/t1:cancel/"), ("POST", "//tasks/t1:cancel"), ("POST", "/tasks/t1/cancel/")),
+        *(("POST", f"/{RESOURCE}/tasks/t1:cancel/"), ("GET", f"//v1/{RESOURCE}/tasks/t1")),
+    ],
+)
+@pytest.mark.parametrize("headers", [{}, {"Connection": "close"}], ids=["plain", "aiohttp"])
+async def test_slashes_at_the_end_and_where_urls_are_joined_change_nothing(
+    method: str, path: str, headers: dict[str, str]
+) -> None:
+    async with over_http(FakeService(TASK)) as client:
+        url = URL(f"{client._base_url}".rstrip("/") + path, encoded=True)
+        async with aiohttp.request(method, url, headers=headers) as answer:
+            assert answer.status == 200, await answer.text()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status", "use"),
+    [
+        ("POST", "/message%3Asend", 404, "/message:send"),
+        ("POST", "/v1/message%3asend", 404, "/v1/message:send"),
+        ("POST", "/tasks/a%3Ab%3Acancel", 405, "/tasks/a:b:cancel"),
+    ],
+)
+async def test_an_encoded_colon_of_a_verb_is_named(method: str, path: str, status: int, use: str) -> None:
+    async with over_http(FakeService(TASK)) as client:
+        url = URL(f"{client._base_url}".rstrip("/") + path, encoded=True)
+        async with aiohttp.request(method, url) as answer:
+            text = (await answer.json())["error"]["message"]
+    assert (answer.status, text.partition("; write ")[2]) == (status, f"the colon before the verb as it is: {use}")
+
+
+@pytest.mark.parametrize("path", ["/nope", "/v1/nope", f"/{RESOURCE}/nope", "/nope/", "/a%3Anope", "/openapi/nope"])
 async def test_an_unknown_path_is_not_found(path: str) -> None:
     async with over_http(FakeService()) as client, client.get(path) as answer:
         assert answer.status == 404

@@ -48,14 +48,19 @@ async def test_a_stream_is_server_sent_events(path: str, method: str) -> None:
     assert text.count("\n\n") == 3
 
 
-async def test_0_3_marks_the_last_status_of_a_send_as_final_but_not_of_a_subscription() -> None:
-    service = FakeService(events=[task_event(), status_event(2, states.INPUT_REQUIRED, ends=True)])
-    body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "x"}]}}
-    async with over_http(service) as client:
-        async with client.post("/v1/message:stream", json=body) as answer:
-            assert data_lines(await answer.text())[-1]["statusUpdate"]["final"] is True
-        async with client.get("/v1/tasks/t1:subscribe") as answer:
-            assert "final" not in data_lines(await answer.text())[-1]["statusUpdate"]
+@pytest.mark.parametrize(
+    ("method", "path", "status", "body"),
+    [
+        *(("GET", path, 204, b"") for path in SUBSCRIBE),
+        *(("POST", path, 200, b"") for path in SUBSCRIBE),
+        ("GET", ARRAY, 200, b"[]"),
+    ],
+)
+async def test_a_stream_without_events_ends_the_reconnects_of_an_event_source(
+    method: str, path: str, status: int, body: bytes
+) -> None:
+    async with over_http(FakeService()) as client, client.request(method, path) as answer:
+        assert (answer.status, (await answer.read()).replace(b"\n", b"")) == (status, body)
 
 
 @pytest.mark.parametrize(
@@ -143,17 +148,6 @@ async def test_an_idle_stream_sends_keep_alives(path: str, keep_alive: bytes) ->
         text += await answer.read()
     decoded = text.decode()
     assert len(json.loads(decoded) if path is ARRAY else data_lines(decoded)) == 2
-
-
-async def test_a_disconnected_client_ends_only_its_own_stream() -> None:
-    service = FakeService(TASK, events=[task_event(), asyncio.Event()])
-    async with over_http(service) as client:
-        answer = await client.get("/tasks/t1:subscribe")
-        await service.waiting.wait()
-        answer.close()
-        await service.abandoned.wait()
-        async with client.get("/tasks/t1") as other:
-            assert other.status == 200
 
 
 async def test_a_slow_client_delays_only_its_own_stream() -> None:

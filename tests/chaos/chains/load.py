@@ -10,7 +10,8 @@ from tests.chaos.chains.routes import ROUTES, Command, Route
 from tests.chaos.chains.target import ChainTarget
 from tests.chaos.history import Acknowledged, Canceled, CancelSent, Got, Rejected, Sent
 from tests.chaos.load.followers import Stage
-from tests.chaos.load.transports import BINDINGS, Answer, Request
+from tests.load.requests import Request
+from tests.load.transports import BINDINGS, Answer
 
 from dragoman.client import ClientError
 from dragoman.core.task import states

@@ -14,10 +14,10 @@ from tests.chaos.chains.links import Link
 from tests.chaos.chains.routes import AGENTS, FRONT, LAST, LEVELS, LINKS, MIDDLE, TOOLS
 from tests.chaos.faults.logged_errors import errors_of
 from tests.chaos.history import EventKeys
-from tests.chaos.load.transports import Transports
 from tests.chaos.targets import readback
 from tests.chaos_checker.checker import StoredTask
 from tests.cluster import Part, ServerPart
+from tests.load.transports import Transports
 from tests.postgres import free_port
 
 from dragoman.stores.sqlite.schema import connect

@@ -15,8 +15,8 @@ from tests.chaos.faults.clock_steps import WallClock, step_of
 from tests.chaos.faults.outages import Outage
 from tests.chaos.faults.small_disk import SmallDisk
 from tests.chaos.history import Acknowledged, Fault
-from tests.chaos.load.transports import UNARY_BINDINGS, Transports
 from tests.chaos.targets.target import Scene
+from tests.load.transports import UNARY_BINDINGS, Transports
 
 from dragoman.client import ClientError
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

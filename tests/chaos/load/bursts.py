@@ -7,7 +7,7 @@ import random
 
 from tests.chaos.load.clients import RandomClient
 from tests.chaos.load.followers import Stage, Start
-from tests.chaos.load.transports import BINDINGS
+from tests.load.transports import BINDINGS
 
 
 class BurstClient(RandomClient):

@@ -9,9 +9,9 @@ from typing import Final
 
 from tests.chaos.history import Acknowledged, Canceled, Got, Left, Rejected, Sent
 from tests.chaos.load.followers import Stage, Start
-from tests.chaos.load.mcp_transport import MCP_BINDINGS
-from tests.chaos.load.transports import BINDINGS, UNARY_BINDINGS
 from tests.chaos.targets.target import Target
+from tests.load.mcp_transport import MCP_BINDINGS
+from tests.load.transports import BINDINGS, UNARY_BINDINGS
 
 from dragoman.client import ClientError
 from dragoman.core.task import states

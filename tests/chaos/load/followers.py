@@ -10,9 +10,10 @@ from contextlib import aclosing
 from typing import Final
 
 from tests.chaos.history import Closed, Cut, Got, Opened, Recorder, Seen, digest, shape
-from tests.chaos.load.transports import BINDINGS, Place, Request
 from tests.chaos.pace import ORDINARY, Pace
 from tests.chaos.targets.target import Target
+from tests.load.requests import Request
+from tests.load.transports import BINDINGS, Place
 
 from dragoman.client import ClientError
 from dragoman.core.task import states

@@ -11,9 +11,9 @@ from typing import Any, Final
 import aiohttp
 from tests.chaos.history import Acknowledged, CallLeft, CallOpened, CallResult, Left, Progressed, Sent
 from tests.chaos.load.followers import CUT, Stage
-from tests.chaos.load.mcp_transport import CURSOR, KEY, ROOT_AGENT, TASK, McpOutcome, McpTransport, result_of
-from tests.chaos.load.transports import CALL_TIMEOUT
 from tests.extensions.mcp.endpoint.mcp_client import FORMS, STATELESS, McpCaller
+from tests.load.mcp_transport import CURSOR, KEY, ROOT_AGENT, TASK, McpOutcome, McpTransport, result_of
+from tests.load.transports import CALL_TIMEOUT
 
 from dragoman.client import ClientError
 from dragoman.core.task import states

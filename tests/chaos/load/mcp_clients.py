@@ -16,7 +16,8 @@ from tests.chaos.history import CallLeft, Canceled, Got
 from tests.chaos.load.clients import random_words
 from tests.chaos.load.followers import CUT, Stage
 from tests.chaos.load.mcp_calls import PAUSE, McpCall
-from tests.chaos.load.mcp_transport import (
+from tests.extensions.mcp.endpoint.mcp_client import FORMS, TASKS
+from tests.load.mcp_transport import (
     HANDSHAKE,
     POLL_INTERVAL,
     McpOutcome,
@@ -27,8 +28,7 @@ from tests.chaos.load.mcp_transport import (
     tool_outcome,
     tool_params,
 )
-from tests.chaos.load.transports import CALL_TIMEOUT
-from tests.extensions.mcp.endpoint.mcp_client import FORMS, TASKS
+from tests.load.transports import CALL_TIMEOUT
 
 from dragoman.client import ClientError
 from dragoman.core.task import states

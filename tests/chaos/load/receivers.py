@@ -15,8 +15,8 @@ from typing import Final
 import orjson
 from aiohttp import web
 from tests.chaos.history import Delivered, body_digest, digest
-from tests.chaos.load.characters import CHARACTERS, draw_response
 from tests.chaos.load.followers import Stage
+from tests.load.characters import CHARACTERS, draw_response
 
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson

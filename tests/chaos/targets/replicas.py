@@ -25,13 +25,13 @@ from tests.chaos.faults.logged_errors import errors_of
 from tests.chaos.faults.outages import CLUSTER, Outage, plan_outages
 from tests.chaos.faults.part_faults import PartFaults, PartStates
 from tests.chaos.history import EventKeys, Sampled
-from tests.chaos.load.transports import Transports
 from tests.chaos.targets.cluster_store import FAR, ClusterStore
 from tests.chaos.targets.server import LONG, SLOTS
 from tests.chaos.targets.target import Scene
 from tests.chaos_checker.checker import StoredTask
 from tests.chaos_checker.end_checker import DRAIN
 from tests.cluster import START, Cluster, Part, ServerPart
+from tests.load.transports import Transports
 from tests.nats import binary
 from tests.postgres import binaries
 from tests.postgres_pair import PostgresPair

@@ -23,11 +23,11 @@ from tests.chaos.faults.outages import SERVER, Outage, plan_outages
 from tests.chaos.faults.server_faults import ServerFaults
 from tests.chaos.faults.small_disk import SmallDisk
 from tests.chaos.history import EventKeys, Fault, Sampled
-from tests.chaos.load.transports import Transports
 from tests.chaos.targets import readback
 from tests.chaos.targets.target import Scene
 from tests.chaos_checker.checker import StoredTask
 from tests.cli.server import clean_environment
+from tests.load.transports import Transports
 
 AGENTS: Final = Path(__file__).with_name("agents.py")
 SLOTS: Final = 40

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from tests.chaos.history import EventKeys, Recorder, Sampled
-from tests.chaos.load.transports import Transports
 from tests.chaos.pace import Pace
 from tests.chaos_checker.checker import StoredTask
+from tests.load.transports import Transports
 
 
 class Scene(Protocol):

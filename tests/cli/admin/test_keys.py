@@ -112,7 +112,7 @@ def test_json_output_of_keys(run: Run) -> None:
         (
             ("create", "x", "--grant", "root"),
             3,
-            '"root" is not a grant; use operator, viewer, agent:ID, scope:NAME, worker, worker:ID',
+            '"root" is not a grant; use operator, viewer, auditor, agent:ID, scope:NAME, worker, worker:ID',
         ),
         (("create", "x", "--expires", "soon"), 2, "not an age"),
         (("rotate", "aaaaaaaaaaaa"), 4, "there is no key"),

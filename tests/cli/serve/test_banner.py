@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,6 +14,8 @@ from dragoman.core.limits.message_limits import media_type_of
 from dragoman.settings.settings import Settings, load_settings
 from dragoman.wire.json.protojson import Codec, JsonDialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+pytestmark = pytest.mark.usefixtures("no_settings")
 
 
 def agent(*modes: str, examples: tuple[str, ...] = ()) -> AgentSpec:
@@ -32,13 +32,6 @@ def test_the_sample_part_is_an_example_of_the_agent() -> None:
 def test_the_sample_part_of_an_agent_without_text_has_an_accepted_type(mode: str) -> None:
     part = Codec(pb.Part, JsonDialect("1.0")).decode(sample_part(agent(mode)))
     assert media_type_of(part) == mode
-
-
-@pytest.fixture(autouse=True)
-def _no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in [name for name in os.environ if name.startswith("DRAGOMAN_")]:
-        monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(

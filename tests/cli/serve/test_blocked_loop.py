@@ -31,9 +31,13 @@ async def waits(turn: Turn) -> str:
     await asyncio.sleep(3600)
     return "no"
 
+async def sender_has_its_answer(agent):
+    while not Path(f"answered {agent}").exists():
+        await asyncio.sleep(0.01)
+
 @agent
 async def matches(turn: Turn) -> str:
-    await asyncio.sleep(0.2)  # the sender gets its answer
+    await sender_has_its_answer("matches")
     return str(search("a" * 60 + "b"))
 
 def search(text: str) -> object:
@@ -41,13 +45,12 @@ def search(text: str) -> object:
 
 @agent(on_crash=retry(1))
 async def again(turn: Turn) -> str:
-    if turn.attempt == 1:
-        await asyncio.sleep(0.2)  # the sender gets its answer; the second attempt begins during the start
+    await sender_has_its_answer("again")  # the second attempt begins during the start
     return str(search("a" * 60 + "b"))
 
 @agent
 async def spins(turn: Turn) -> str:
-    await asyncio.sleep(0.2)
+    await sender_has_its_answer("spins")
     while True:
         pass
 
@@ -58,13 +61,18 @@ async def moves(turn: Turn):
         await asyncio.sleep(3600)
 """
 
+RECOVERY_TIMEOUT: Final = 120.0
+"""Seconds in which others have taken over. It is 15 on a machine that is not busy; without it, it would be never."""
+
 LINE: Final = AGENTS.splitlines().index('    return re.match("(a+)+$", text)  # holds the interpreter\'s lock') + 1
 
 
-async def begun(server: Server, agent: str) -> str:
-    """Sends a message to an agent and returns the id of its task; the agent may block the server at once."""
+async def begun(server: Server, agent: str, folder: Path) -> str:
+    """Sends a message to an agent and returns the id of its task; then the agent may block the server."""
     async with Client(server.grpc, agent=agent) as client:
-        return (await client.send(message("x"), configuration=NOW)).task.id
+        task = (await client.send(message("x"), configuration=NOW)).task.id
+    (folder / f"answered {agent}").touch()
+    return task
 
 
 async def task_of(server: Server, agent: str, task: str) -> pb.Task:
@@ -84,13 +92,11 @@ def text_of(task: pb.Task) -> str:
 
 def test_a_process_that_a_pattern_blocks_ends_and_its_tasks_say_why(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
-    arguments = "agents.py", "--loop-exit", "2"
+    arguments = "agents.py", "--loop-exit", "4"
     with serving(*arguments, cwd=tmp_path) as server:
-        waiting = asyncio.run(begun(server, "waits"))
-        began = time.monotonic()
-        matching = asyncio.run(begun(server, "matches"))
+        waiting = asyncio.run(begun(server, "waits", tmp_path))
+        matching = asyncio.run(begun(server, "matches", tmp_path))
         assert server.ends() == 1
-        assert time.monotonic() - began < 15
     with serving(*arguments, cwd=tmp_path) as server:
         logged = next(line for line in server.err.seen if "ended itself" in line)
         assert f"it was blocked by agent matches: agents.py, line {LINE}" in logged
@@ -111,9 +117,9 @@ def test_a_process_that_a_pattern_blocks_ends_and_its_tasks_say_why(tmp_path: Pa
 
 def test_each_attempt_that_blocks_the_server_counts(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
-    arguments = "agents.py", "--loop-exit", "1.5"
+    arguments = "agents.py", "--loop-exit", "4"
     with serving(*arguments, cwd=tmp_path) as server:
-        task = asyncio.run(begun(server, "again"))
+        task = asyncio.run(begun(server, "again", tmp_path))
         assert server.ends() == 1
     with serving(*arguments, cwd=tmp_path, ready=False) as server:
         assert server.ends() == 1  # the second attempt
@@ -126,7 +132,7 @@ def test_each_attempt_that_blocks_the_server_counts(tmp_path: Path) -> None:
 def test_a_process_that_is_not_to_end_itself_stays(tmp_path: Path) -> None:
     (tmp_path / "agents.py").write_text(AGENTS)
     with serving("agents.py", "--loop-exit", "0", "--loop-timeout", "0.5", cwd=tmp_path) as server:
-        asyncio.run(begun(server, "spins"))
+        asyncio.run(begun(server, "spins", tmp_path))
         line = server.err.until("the session is not renewed")
         assert "so other processes take over its tasks: the event loop is blocked" in line
         assert server.process.poll() is None
@@ -139,12 +145,12 @@ async def test_another_server_takes_the_tasks_of_one_whose_loop_is_blocked(
     arguments = "agents.py", "--store", postgres_database, "--loop-timeout", "1", "--loop-exit", "0"
     with ExitStack() as stack:
         one = stack.enter_context(serving(*arguments, cwd=tmp_path))
-        moving, waiting = await begun(one, "moves"), await begun(one, "waits")
+        moving, waiting = await begun(one, "moves", tmp_path), await begun(one, "waits", tmp_path)
         other = await asyncio.to_thread(stack.enter_context, serving(*arguments, cwd=tmp_path))
-        blocking = await begun(one, "spins")
         blocked_at = time.monotonic()
+        blocking = await begun(one, "spins", tmp_path)
 
-        async with asyncio.timeout(1 + 15):
+        async with asyncio.timeout(RECOVERY_TIMEOUT):
             moved = await ended(other, "moves", moving, states.COMPLETED)
             tasks = ("waits", waiting), ("spins", blocking)
             failed = [await ended(other, agent, task, states.FAILED) for agent, task in tasks]
@@ -166,8 +172,8 @@ def test_a_worker_whose_loop_is_blocked_loses_its_turns_and_ends_itself(tmp_path
     ):
 
         async def lost() -> list[pb.Task]:
-            tasks = [(agent, await begun(server, agent)) for agent in ("waits", "spins")]
-            async with asyncio.timeout(1 + 15):
+            tasks = [(agent, await begun(server, agent, tmp_path)) for agent in ("waits", "spins")]
+            async with asyncio.timeout(RECOVERY_TIMEOUT):
                 return [await ended(server, agent, task, states.FAILED) for agent, task in tasks]
 
         failed = asyncio.run(lost())

@@ -38,7 +38,7 @@ async def test_a_server_whose_file_is_removed_says_so_and_saves_its_tasks(tmp_pa
             status, text = await send()
             assert status == 503
             assert "the database file was removed or replaced, so writes are rejected until it is back" in text
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(60):
                 while (answer := await session.get("/readyz")).status == 200:
                     pass
             assert "the database file was removed or replaced" in (await answer.json())["reason"]

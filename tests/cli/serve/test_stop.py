@@ -16,7 +16,6 @@ from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import serving
 from tests.eventually import eventually
 
-from dragoman.cli.process_setup import STOP_GRACE
 from dragoman.client.calls import Client, message
 
 pytestmark = pytest.mark.long
@@ -64,30 +63,34 @@ async def leaves(turn: Turn) -> str:
     Path("leaves").touch()
     return "done"
 
+async def sender_has_its_answer(agent):
+    while not Path(f"answered {agent}").exists():
+        await asyncio.sleep(0.01)
+
 @agent
 async def spins(turn: Turn) -> str:
-    await asyncio.sleep(0.2)  # the sender gets its answer
+    await sender_has_its_answer("spins")
     Path("spins").touch()
     while True:
         pass
 
 @agent
 async def sleeps(turn: Turn) -> str:
-    await asyncio.sleep(0.2)
+    await sender_has_its_answer("sleeps")
     Path("sleeps").touch()
     time.sleep(3600)
     return "no"
 """
 
 DRAIN: Final = 0.5
-SLACK: Final = 3.0
-"""Seconds by which a busy machine may be late."""
+"""Then, and `STOP_GRACE` later, the process ends; its agents would go on for an hour."""
 
 
 async def begin(address: str, folder: Path, *agents: str) -> None:
     for agent in agents:
         async with Client(address, agent=agent) as client:
             await client.send(message("x"), configuration=NOW)
+        (folder / f"answered {agent}").touch()
         await eventually((folder / agent).exists)
 
 
@@ -109,10 +112,8 @@ def test_a_signal_ends_the_process_whatever_its_agents_do(
     (tmp_path / "agents.py").write_text(AGENTS)
     with serving("agents.py", "--drain", str(DRAIN), cwd=tmp_path) as server:
         asyncio.run(begin(server.grpc, tmp_path, *agents))
-        began = time.monotonic()
         server.signal(signal.SIGTERM)
         assert server.ends() == 1
-        assert time.monotonic() - began < DRAIN + STOP_GRACE + SLACK
         line = next(line for line in server.err.rest().splitlines() if "the stop took too long" in line)
         assert [name for name in named if name not in line] == []
 
@@ -123,9 +124,7 @@ def test_a_second_signal_ends_the_process_before_its_drain_is_over(tmp_path: Pat
         asyncio.run(begin(server.grpc, tmp_path, "spins"))
         server.signal(signal.SIGTERM)
         server.signal(signal.SIGINT)
-        began = time.monotonic()
         assert server.ends() == 1
-        assert time.monotonic() - began < STOP_GRACE + SLACK
 
 
 def test_a_signal_ends_a_worker_whatever_its_agents_do(tmp_path: Path) -> None:
@@ -136,10 +135,8 @@ def test_a_signal_ends_a_worker_whatever_its_agents_do(tmp_path: Path) -> None:
         worker_process("--drain", str(DRAIN), server=server.grpc, cwd=tmp_path, app=app) as worker,
     ):
         asyncio.run(begin(server.grpc, tmp_path, "threaded", "spins"))
-        began = time.monotonic()
         worker.signal(signal.SIGTERM)
         assert worker.ends() == 1
-        assert time.monotonic() - began < DRAIN + STOP_GRACE + SLACK
         assert "turn of agent spins (task " in worker.err.rest()
 
 
@@ -160,7 +157,7 @@ def test_systemd_is_told_when_the_server_is_ready_alive_and_stopping(tmp_path: P
                 received.append(systemd.recv(100))
             return received
 
-        environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "400000"}
+        environment = {"NOTIFY_SOCKET": name, "WATCHDOG_USEC": "1000000"}  # few enough that they fit into the socket
         with serving("agents.py", "--drain", "0", cwd=tmp_path, environment=environment) as server:
             until(b"READY=1")
             assert [systemd.recv(100) for _ in range(3)] == [b"WATCHDOG=1"] * 3

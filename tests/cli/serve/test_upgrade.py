@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 from tests import releases
-from tests.chaos.load.transports import BINDINGS
-from tests.cli.serve.test_rolling import AGENTS, Load
 from tests.cluster import Cluster, ServerPart
 from tests.eventually import eventually
+from tests.load.roaming import AGENTS, RoamingClients
+from tests.load.transports import BINDINGS
 from tests.postgres import execute, needed
 from tests.releases import Release
 
@@ -32,9 +32,9 @@ ENDED = "SELECT state, attempt, count(*) AS tasks FROM tasks GROUP BY 1, 2"
 
 
 @asynccontextmanager
-async def under_load(servers: list[ServerPart]) -> AsyncIterator[Load]:
+async def under_load(servers: list[ServerPart]) -> AsyncIterator[RoamingClients]:
     """Clients over every binding that send and stream until the block ends. None may fail."""
-    load = Load(servers)
+    load = RoamingClients(servers)
     try:
         async with asyncio.TaskGroup() as callers:
             for number, binding in enumerate(BINDINGS):
@@ -46,7 +46,7 @@ async def under_load(servers: list[ServerPart]) -> AsyncIterator[Load]:
         await load.close()
 
 
-async def go_on(load: Load) -> None:
+async def go_on(load: RoamingClients) -> None:
     """Waits until every client has received a result."""
     streams, sends = load.seen["streamed"] + 2 * len(BINDINGS), load.seen["sent"] + len(BINDINGS)
     await eventually(lambda: load.seen["streamed"] >= streams and load.seen["sent"] >= sends, seconds=90)

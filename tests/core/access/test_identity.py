@@ -27,14 +27,16 @@ def test_a_grant_restricts_only_its_own_kind(grants: list[str], scope: str, agen
 @pytest.mark.parametrize("grant", ["", "admin", "operator:", "agent", "agent:", "agent:Echo", "scope:", "scope:\n"])
 def test_an_invalid_grant_is_rejected_with_the_valid_forms(grant: str) -> None:
     with pytest.raises(
-        ValueError, match=r"is not a grant; use operator, viewer, agent:ID, scope:NAME, worker, worker:ID"
+        ValueError, match=r"is not a grant; use operator, viewer, auditor, agent:ID, scope:NAME, worker, worker:ID"
     ):
         check_grants(["operator", grant])
 
 
-@pytest.mark.parametrize("principal", ["", " alice", "alice\n", "a\x00b", "a" * 257, "anonymous", "shared:scope"])
+@pytest.mark.parametrize(
+    "principal", ["", " alice", "alice\n", "a\x00b", "a" * 257, "anonymous", "token", "shared:scope", "local:root"]
+)
 def test_an_ambiguous_principal_is_rejected(principal: str) -> None:
-    with pytest.raises(ValueError, match=r"must|without credentials"):
+    with pytest.raises(ValueError, match=r"must|name of callers with"):
         check_principal(principal)
 
 

@@ -171,6 +171,8 @@ def test_an_invalid_or_reserved_principal_is_rejected(sub: object) -> None:
     [
         ({}, []),
         ({"scope": "openid dragoman:operator"}, ["operator"]),
+        ({"scope": "dragoman:viewer dragoman:auditor"}, ["auditor", "viewer"]),
+        ({"scope": "operator viewer auditor worker"}, []),
         ({"scp": ["dragoman:agent:echo", "agent:other"]}, ["agent:echo", "agent:other"]),
         ({"scope": "scope:default dragoman:scope:projects/p"}, ["scope:default", "scope:projects/p"]),
         ({"scope": "operator admin worker worker:echo"}, []),
@@ -245,6 +247,8 @@ def test_most_fields_have_defaults() -> None:
         ("https://[::1 audience=me", "url: .* is not a URL"),
         ("https://a.example audience=me jwks=http://b.example/keys", "jwks: .* must be https"),
         ("https://a.example audience=me alias=No", "alias: "),
+        ("https://a.example audience=me alias=local", 'alias: a principal must not begin with "local:"'),
+        ("https://a.example audience=me alias=shared", 'alias: a principal must not begin with "shared:"'),
         ("https://a.example audience=me algorithms=none", "algorithms: none is not accepted; use RS256"),
         ("https://a.example audience=me algorithms=HS256,RS256", "algorithms: HS256 is not accepted"),
         ({"url": "https://a.example", "audience": []}, "audience: is required"),

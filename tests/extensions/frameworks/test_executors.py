@@ -25,7 +25,7 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 from dragoman.client.calls import Client, message
-from dragoman.client.transport import CallOptions
+from dragoman.client.options import CallOptions
 from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.app import open_app
@@ -179,17 +179,27 @@ async def test_an_executor_is_served_beside_an_app(tmp_path: Path) -> None:
         assert server.startup_info["root"] == "echo"
 
 
-async def test_the_process_does_not_get_environment_variables_of_the_server(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("given", "names"),
+    [
+        ("", "none"),
+        ("COUNTER_KEY", "COUNTER_KEY"),
+        ("COUNTER_*", "COUNTER_KEY COUNTER_URL"),
+        ("*", "COUNTER_KEY COUNTER_URL"),
+    ],
+)
+async def test_the_process_gets_the_environment_variables_that_are_named_and_none_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: str, names: str
 ) -> None:
     monkeypatch.setenv("DRAGOMAN_TOKEN", "the secret of the server")
     monkeypatch.setenv("COUNTER_KEY", "a secret of the executor")
+    monkeypatch.setenv("COUNTER_URL", "http://counter")
     monkeypatch.chdir(tmp_path)
     async with (
-        open_app(settings(tmp_path, executor=f"{COUNTER}:CounterWorker")) as app,
+        open_app(settings(tmp_path, executor=f"{COUNTER}:CounterWorker", executor_env=given)) as app,
         Client(str(app.grpc), options=CallOptions(token="the secret of the server")) as client,
     ):
-        assert texts((await client.send(message("env"))).task) == {"output": "COUNTER_KEY"}
+        assert texts((await client.send(message("env"))).task) == {"output": names}
 
 
 async def test_a_worker_can_run_an_executor(tmp_path: Path) -> None:

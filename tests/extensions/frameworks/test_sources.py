@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from dragoman.extensions.frameworks.sources import ExecutorSpec, executor_id, is_object_name, parse_executors
+from dragoman.extensions.frameworks.process import passed_environment
+from dragoman.extensions.frameworks.sources import (
+    ExecutorSpec,
+    executor_id,
+    is_object_name,
+    parse_executors,
+    parse_variables,
+)
 
 
 @pytest.mark.parametrize(
@@ -84,3 +91,29 @@ def test_duplicate_executor_ids_are_rejected() -> None:
 def test_a_list_of_other_values_is_rejected() -> None:
     with pytest.raises(ValueError, match="must be a list of"):
         parse_executors({"a": "x:A"})
+
+
+@pytest.mark.parametrize(
+    ("value", "names"),
+    [("", ()), ("A, B_*,*", ("A", "B_*", "*")), (["A,b", "C1"], ("A", "b", "C1"))],
+)
+def test_variables_are_names_with_a_star_at_the_end(value: str | list[str], names: tuple[str, ...]) -> None:
+    assert parse_variables(value) == names
+
+
+@pytest.mark.parametrize("value", ["A=1", "1A", "A B", "*_KEY", "A**", "a-b"])
+def test_other_names_of_variables_are_rejected(value: str) -> None:
+    with pytest.raises(ValueError, match="is not the name of an environment variable"):
+        parse_variables(value)
+
+
+def test_an_executor_gets_what_every_program_needs_and_no_password_of_the_server() -> None:
+    environment = {
+        **{"PATH": "p", "HOME": "h", "LC_ALL": "C", "PYTHONPATH": "x", "https_proxy": "y", "SSL_CERT_FILE": "z"},
+        **{"PGPASSWORD": "1", "AWS_SECRET_ACCESS_KEY": "2", "DRAGOMAN_STORE": "3", "OPENAI_API_KEY": "4"},
+    }
+    usual = {"PATH", "HOME", "LC_ALL", "PYTHONPATH", "https_proxy", "SSL_CERT_FILE"}
+    assert passed_environment(environment, ()).keys() == usual
+    assert passed_environment(environment, ("OPENAI_*",)).keys() == usual | {"OPENAI_API_KEY"}
+    assert passed_environment(environment, ("*",)).keys() == environment.keys() - {"DRAGOMAN_STORE"}
+    assert "DRAGOMAN_STORE" not in passed_environment(environment, ("DRAGOMAN_*",))

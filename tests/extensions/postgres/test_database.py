@@ -235,13 +235,10 @@ async def test_a_frozen_server_is_an_error_within_the_statement_timeout(own_post
     for call in calls:
         await call()
     before = await backends(own_postgres.url())
-    for number, call in enumerate(calls * 2):  # on an open connection, then on a new one
+    for call in calls * 2:  # on an open connection, then on a new one
         own_postgres.freeze()
-        loop = asyncio.get_running_loop()
-        began = loop.time()
         with pytest.raises(Unavailable, match="does not respond"):
             await call()
-        assert loop.time() - began < 3 * SHORT_TIMEOUT, number
         own_postgres.thaw()
     for call in calls:
         await call()
@@ -254,10 +251,8 @@ async def test_readers_beyond_the_pool_get_an_error_in_time(own_postgres: Server
     store = await open_store(own_postgres.url(), statement_timeout=SHORT_TIMEOUT, connections=2)
     ref = (await running(store)).record.ref
     own_postgres.freeze()
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    results = await asyncio.gather(*(store.read(ref) for _ in range(20)), return_exceptions=True)
-    assert loop.time() - began < 4 * SHORT_TIMEOUT
+    async with asyncio.timeout(60):  # two by two they would take 100 seconds
+        results = await asyncio.gather(*(store.read(ref) for _ in range(200)), return_exceptions=True)
     assert {type(result) for result in results} == {Unavailable}
     own_postgres.thaw()
     assert await store.read(ref) is not None
@@ -274,11 +269,9 @@ async def test_a_lock_that_is_held_for_too_long_is_an_error(store: PostgresStore
         with pytest.raises(Unavailable, match="this request was not done"):
             await impatient.append(Append(task=claimed.record.ref, guard=Exists()))
         waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
-        for _ in range(100):
-            if not (await execute(postgres_url, waits))[0][0]:
-                break
-            await asyncio.sleep(0.02)
-        assert not (await execute(postgres_url, waits))[0][0]
+        async with asyncio.timeout(60):
+            while (await execute(postgres_url, waits))[0][0]:  # noqa: ASYNC110 - another process's event
+                await asyncio.sleep(0.02)
     await blocker.close()
     await impatient.append(Append(task=claimed.record.ref, guard=Exists()))
     await impatient.close()
@@ -318,10 +311,9 @@ async def test_a_commit_that_takes_too_long_has_an_unknown_outcome_and_is_not_ca
     with pytest.raises(Unavailable, match="it is not known whether this request was done") as late:
         await store.append(change)
     assert late.value.outcome_unknown
-    for _ in range(200):
-        if await store.last_sequences([change.task]):
-            break
-        await asyncio.sleep(0.02)
+    async with asyncio.timeout(60):
+        while not await store.last_sequences([change.task]):  # noqa: ASYNC110 - another process's event
+            await asyncio.sleep(0.02)
     assert await store.last_sequences([change.task]) == {change.task.key: 1}
     await store.close()
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, run_state_machine_as_test
+from tests.extensions.postgres.two_stores import STATEMENT_TIMEOUT
 from tests.postgres import Server, execute
 
 from dragoman.core.limits.quotas import Quota
@@ -60,10 +61,10 @@ def machine(postgres: Server, **methods: Callable[..., object]) -> type[StoreMac
 
         async def open_store(self, folder: Path, clock: Clock) -> Store:
             try:
-                return await open_store(self.url, clock=clock)
+                return await open_store(self.url, clock=clock, statement_timeout=STATEMENT_TIMEOUT)
             except InvalidDatabase:  # there is no store yet
                 await execute(postgres.url(), f"CREATE DATABASE {self.url.rpartition('/')[2]}")
-                return await open_store(self.url, clock=clock)
+                return await open_store(self.url, clock=clock, statement_timeout=STATEMENT_TIMEOUT)
 
         def teardown(self) -> None:
             super().teardown()

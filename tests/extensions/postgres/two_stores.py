@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from dragoman.core.task.log import Append, Appended, AppendRejected
 from dragoman.extensions.postgres.store import PostgresStore
+
+STATEMENT_TIMEOUT: Final = 60.0
+"""Seconds for a statement: a batch of hundreds of writes outlasts the five of a server on a slow machine."""
 
 Stores = tuple[PostgresStore, PostgresStore]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from checks import Checks, arguments, finish
+from checks import Checks, arguments, finish, free_port
 
 check = Checks()
 where = arguments()
@@ -54,7 +54,8 @@ async def objects_of_the_sdk_are_results_and_its_client_reads_them() -> None:
         return theirs.Artifact(artifact_id="theirs", name="Theirs", parts=[theirs.Part(text=turn.text.upper())])
 
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings(store=f"sqlite:///{folder}/tasks.db", http="127.0.0.1:0", grpc="127.0.0.1:0")
+        at = f"127.0.0.1:{free_port()}"
+        settings = Settings(store=f"sqlite:///{folder}/tasks.db", http="127.0.0.1:0", grpc=at, public_grpc=at)
         async with open_app(settings, [mixed]) as app, httpx.AsyncClient(timeout=60) as web:
             card = await A2ACardResolver(web, app.public_url).get_agent_card()
             for transport in ("GRPC", "HTTP+JSON", "JSONRPC"):

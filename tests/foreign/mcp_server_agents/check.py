@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -26,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import httpx
 from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import a2a_pb2 as pb
-from checks import Checks, arguments, finish, serving
+from checks import Checks, arguments, finish, free_port, serving
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 EVERYTHING = "@modelcontextprotocol/server-everything@2026.8.31"
@@ -258,12 +257,6 @@ def has_handle(store: Path) -> bool:
     with closing(sqlite3.connect(store)) as connection:
         found = connection.execute("SELECT count(*) FROM tasks WHERE instr(agent_state, ?)", (b'"handle"',)).fetchone()
     return bool(found[0])
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 async def agent_at(web: httpx.AsyncClient, url: str, *, wait: bool = False) -> Agent:

@@ -10,17 +10,20 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
 import orjson
 from tests.agents.turn_context import RecordingTurnContext
+from tests.clocks import SleepingClock
 from tests.fuzz.remote.mutations import Answer, events_answer, json_answer, lower_names, mutated_answer
 
 from dragoman.agents.upstream import discovery
 from dragoman.agents.upstream.agent import UpstreamAgent
 from dragoman.agents.upstream.discovery import DiscoveredAgent
 from dragoman.agents.upstream.transport import GuardedHttpClient, TransportFactory
+from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError, NotSupported, ResponseErrors
 from dragoman.calling.transport import TransportLimits, TransportOptions
@@ -29,7 +32,7 @@ from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.task import states
 from dragoman.ports import ConnectFailed, OutboundFailed, TurnResult, WorkerLost
 from dragoman.wire.cards import agent_card
-from dragoman.wire.cards.agent_card import CardAddresses
+from dragoman.wire.cards.agent_card import CardView
 from dragoman.wire.cards.remote_card import Interface
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -242,20 +245,6 @@ class AnswerStream:
             raise OutboundFailed("the connection broke")
 
 
-class SleepingClock:
-    """A clock that advances by the seconds slept."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    async def sleep(self, seconds: float) -> None:
-        self.now += seconds
-        await asyncio.sleep(0)
-
-    def __call__(self) -> float:
-        return self.now
-
-
 async def check_turn(chance: random.Random, mutations: int = MAX_MUTATIONS) -> str:
     """One turn at a mutating server. Returns how it ended, and raises NoEnd if the runtime would not expect it."""
     binding, dialect = chance.choice(BINDINGS)
@@ -285,10 +274,10 @@ async def check_turn(chance: random.Random, mutations: int = MAX_MUTATIONS) -> s
 
 def _show(discovered: DiscoveredAgent) -> None:
     """Shows the agent in our own card of each version."""
-    addresses = CardAddresses(http="http://here.example", is_root=False)
+    view = CardView(http="http://here.example", is_root=False)
     for document in (agent_card.v1_document, agent_card.v03_document, agent_card.v01_document):
         try:
-            orjson.loads(document(discovered.spec, addresses))
+            orjson.loads(document(discovered.spec, view))
         except Exception as error:
             raise NoEnd(f"{document.__name__}: {type(error).__name__}: {error}") from error
 
@@ -301,9 +290,8 @@ def _agent(
     numbers: count[int],
 ) -> UpstreamAgent:
     """The agent as the registry makes it of a card."""
-    agent = UpstreamAgent(
-        discovered.spec, upstream, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep
-    )
+    new_turn = partial(UpstreamTurn, new_id=lambda: f"id-{next(numbers)}", sleep=clock.sleep)
+    agent = UpstreamAgent(discovered.spec, upstream, CircuitBreaker(clock), new_turn)
     agent.transports = [factory.create(upstream, interface) for interface in discovered.interfaces]
     agent.linked_contents = factory.linked_contents(upstream, discovered.interfaces)
     agent.required_extensions, agent.idempotent = discovered.required_extensions, discovered.idempotent

@@ -10,11 +10,13 @@ import asyncio
 import random
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
 import orjson
 from tests.agents.turn_context import RecordingTurnContext
+from tests.clocks import SleepingClock
 from tests.fuzz.remote.agents import (
     HOST,
     MAX_ATTEMPTS,
@@ -23,7 +25,6 @@ from tests.fuzz.remote.agents import (
     AnswerStream,
     HttpOnly,
     NoEnd,
-    SleepingClock,
     check_result,
 )
 from tests.fuzz.remote.mutations import Answer, events_answer, json_answer, mutated_answer
@@ -31,6 +32,7 @@ from tests.fuzz.remote.mutations import Answer, events_answer, json_answer, muta
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import ClientError
 from dragoman.extensions.mcp.servers.agent import McpAgent
+from dragoman.extensions.mcp.servers.turn import McpTurn
 from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import ConnectFailed, WorkerLost
 
@@ -122,7 +124,8 @@ async def check_mcp_turn(chance: random.Random, mutations: int = MAX_MUTATIONS) 
     spec = McpSpec(url=f"{HOST}/mcp", id="there", silence=SILENCE)
     context = RecordingTurnContext('work {"text": "hello"}')
     for attempt in range(1, MAX_ATTEMPTS + 1):
-        agent = McpAgent(spec, server, 1 << 20, CircuitBreaker(clock), lambda: f"id-{next(numbers)}", sleep=clock.sleep)
+        new_turn = partial(McpTurn, new_id=lambda: f"id-{next(numbers)}", clock=clock, sleep=clock.sleep)
+        agent = McpAgent(spec, server, 1 << 20, CircuitBreaker(clock), new_turn)
         try:
             async with asyncio.timeout(TURN_SECONDS):
                 try:

@@ -7,6 +7,7 @@ import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,8 +24,10 @@ from dragoman import Turn, agent, retry
 from dragoman.calling.errors import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.core.errors import InvalidParams
+from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.runtime.maintenance.pauses import MAX_PAUSED_AGENTS, AgentPause, AgentPauses
+from dragoman.runtime.timings import Clocks
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
 from dragoman.wiring.app import open_app
@@ -127,23 +130,27 @@ async def test_nothing_begins_while_running_turns_go_on(tmp_path: Path) -> None:
 
 async def test_a_turn_that_sleeps_waits_for_the_end_of_the_pause(tmp_path: Path) -> None:
     turns: list[int] = []
+    ahead = timedelta()
 
-    async def sleeper(turn: Turn) -> str:
+    async def sleeper(turn: Turn) -> None:
         turns.append(1)
-        await turn.sleep(1.2)
-        return "awake"
+        await turn.sleep(hours=1)
 
-    async with open_harness(tmp_path, sleeper) as here:
+    clocks = Clocks(wall_ms=lambda: now_ms() + ahead // timedelta(milliseconds=1))
+    async with open_harness(tmp_path, sleeper, clocks=clocks) as here:
         scheduler = here.runtime.scheduler
         task = await here.start("x")
-        await eventually(lambda: scheduler.wakeups.timers == 1)
+        await eventually(lambda: turns)
+        await here.idle()
         await scheduler.pauses.pause("sleeper", "olga", "")
-        await eventually(lambda: scheduler.wakeups.timers == 0)
+        ahead = timedelta(hours=1)
+        await scheduler.wakeups.poll()
+        await eventually(lambda: scheduler.wakeups.timers == 0)  # its turn is awake, and has not begun
+        ahead = timedelta()
         assert len(turns) == 1
         assert state(await here.get(task.id)) == "WORKING"
         await scheduler.pauses.resume("sleeper")
-        assert state(await here.ended(task.id)) == "COMPLETED"
-        assert len(turns) == 2
+        await eventually(lambda: len(turns) == 2)
 
 
 async def test_a_remote_agent_is_paused_and_may_be_away_meanwhile(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from tests.conftest import timings
-from tests.runtime.harness import collect, kinds
+from tests.runtime.harness import EndlessLease, collect, kinds
 from tests.runtime.push.push_harness import (
     HOOK,
     OTHER,
@@ -173,9 +173,8 @@ async def test_two_processes_on_one_store_deliver_each_event_once(tmp_path: Path
         pushing = PushOptions(
             outbound=receivers, encoder=DialectWebhookEncoder(Stamp(), AesGcmSecretBox()), retry_policy=RETRY_POLICY
         )
-        async with open_runtime(
-            Ports(here.harness.store, LocalBus(), [agent()(counter)], pushing), RuntimeConfig(exclusive=False)
-        ) as second:
+        ports = Ports(here.harness.store, LocalBus(), [agent()(counter)], pushing)
+        async with open_runtime(ports, RuntimeConfig(exclusive=False, run_lease=EndlessLease())) as second:
             assert second.push_scheduler is not None
             tasks = [await here.send(f"{number}", url=f"https://{number}.example/") for number in range(10)]
             for _ in range(5):

@@ -192,6 +192,8 @@ async def test_keys_are_fetched_before_the_first_token(world: World) -> None:
     [
         (DISCOVERY, {"issuer": URL + "/", "jwks_uri": JWKS}),
         (DISCOVERY, {"issuer": "https://evil.example", "jwks_uri": JWKS}),
+        (DISCOVERY, {"issuer": URL, "jwks_uri": "http://keys.example.com/jwks"}),
+        (DISCOVERY, {"issuer": URL, "jwks_uri": "file:///etc/passwd"}),
         (DISCOVERY, {"jwks_uri": JWKS}),
         (DISCOVERY, {"issuer": URL}),
         (DISCOVERY, {"issuer": URL, "jwks_uri": "/etc/passwd"}),

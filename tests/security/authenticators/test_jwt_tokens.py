@@ -216,6 +216,17 @@ async def test_each_issuer_has_its_own_principals(world: World) -> None:
     assert (identity.principal, identity.is_operator) == ("other:alice", True)
 
 
+async def test_an_identity_ends_when_its_token_is_rejected(world: World) -> None:
+    text = token(claims(world.now))
+    identity = await world.check.identify(text)
+    assert identity is not None
+    world.now = identity.expires / 1000 - 1
+    assert await world.check.identify(text) == identity
+    world.now += 1
+    with pytest.raises(Unauthenticated, match="has expired"):
+        await world.check.identify(text)
+
+
 async def test_required_scopes_are_enforced(world: World) -> None:
     with pytest.raises(PermissionDenied, match="lacks the scope a2a") as caught:
         await world.check.identify(token(claims(iss=OTHER)))

@@ -26,7 +26,7 @@ def test_a_certificate_and_its_key_are_read_from_files(tmp_path: Path, authority
     write(tmp_path, second)
     assert certificates.refresh()
     assert certificates.pair == second
-    assert certificates.ssl_context is context
+    assert certificates.ssl_context is not context  # the sessions of the former one end
 
 
 def test_an_empty_file_of_client_cas_leaves_client_certificates_on(tmp_path: Path, authority: Authority) -> None:

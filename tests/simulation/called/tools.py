@@ -25,6 +25,7 @@ from dragoman.extensions.mcp.servers.connection import McpConnection
 from dragoman.extensions.mcp.servers.registry import McpRegistry
 from dragoman.extensions.mcp.servers.tasks_extension import CreateTaskResult, McpTask
 from dragoman.extensions.mcp.servers.transport import UNAVAILABLE_CODE
+from dragoman.extensions.mcp.servers.turn import McpTurn
 from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ids import IDS
 from dragoman.ports import OutboundStreams, RemoteAgentRegistry
@@ -211,7 +212,7 @@ def serve_tools(
         outbound,
         0,
         CircuitBreaker(host.time),
-        IDS.hex,
+        partial(McpTurn, new_id=IDS.hex, clock=host.time),
         on_availability_change=registry.capacity_changed,
     )
     called.connection = SimulatedConnection(tools, host, spec, outbound)

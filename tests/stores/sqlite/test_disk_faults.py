@@ -17,12 +17,12 @@ import pytest
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Appended, TaskRef
 from dragoman.core.task.maintenance import StorageOptions
+from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.cold.backup import restore
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.schema import connect, migrate
-from dragoman.stores.sqlite.store import now_ms
 from dragoman.testing.fixtures import by_runner, chunk, created, finished, new_ref, running
 
 

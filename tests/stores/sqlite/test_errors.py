@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import shutil
 import sqlite3
@@ -217,6 +218,24 @@ async def test_an_unwritable_folder_is_reported(powerless: Path) -> None:
         "this user may not open the file; check the owner and permissions of the file and its folder"
         in await refusal(powerless)
     )
+
+
+@pytest.mark.skipif(not hasattr(os, "seteuid"), reason="files have no owners here")
+async def test_a_new_store_in_an_unwritable_folder_is_reported(powerless: Path) -> None:
+    as_owner(lambda: powerless.parent.chmod(0o555))
+    text = await refusal(powerless.with_name("new.db"))
+    assert "this user may not open the file; check the owner and permissions of the file and its folder" in text
+
+
+async def test_a_folder_that_is_missing_or_none_is_reported(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    missing, none = await refusal(tmp_path / "no" / "new.db"), await refusal(tmp_path / "file" / "new.db")
+    assert missing == f"--store: folder {tmp_path}/no does not exist; create it, or choose another"
+    assert none.endswith("a part of the path is a file; choose another folder")
+
+
+def test_a_read_only_file_system_is_explained() -> None:
+    assert "its file system is read-only; mount it" in explain(OSError(errno.EROFS, "Read-only file system", "x.db"))
 
 
 # While it is served ------------------------------------------------------------------------------------------------

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.testing.agents import counter, fragile, listener, office, stubborn, threaded
 
 from dragoman.client.calls import Client, message
+from dragoman.client.sync import LoopThread
 from dragoman.core.errors import TaskNotCancelable
 from dragoman.testing import AgentUnderTest, run
-from dragoman.testing.kit.blocking import BlockingAgent, LoopThread, serving
+from dragoman.testing.kit.blocking import BlockingAgent, serving
 
 
 def test_a_plain_function_runs_an_agent_through_its_turns() -> None:
@@ -32,40 +31,9 @@ async def test_run_inside_an_event_loop_names_the_alternative() -> None:
         await AgentUnderTest(office).send("x")
 
 
-def test_contexts_are_exited_in_reverse_order_on_the_loop_that_entered_them() -> None:
-    calls: list[tuple[str, int]] = []
-
-    @asynccontextmanager
-    async def opened(name: str) -> AsyncIterator[str]:
-        calls.append((f"enter {name}", threading.get_ident()))
-        yield name
-        calls.append((f"exit {name}", threading.get_ident()))
-
-    loop = LoopThread()
-    assert [loop.open(opened(name)) for name in ("a", "b")] == ["a", "b"]
-    loop.close()
-    assert [name for name, _ in calls] == ["enter a", "enter b", "exit b", "exit a"]
-    assert len({thread for _, thread in calls}) == 1
-    assert threading.get_ident() not in {thread for _, thread in calls}
-    assert "dragoman-testing" not in {thread.name for thread in threading.enumerate()}
-
-
-def test_the_thread_ends_even_if_a_context_fails_to_exit() -> None:
-    @asynccontextmanager
-    async def broken() -> AsyncIterator[None]:
-        yield
-        raise ValueError("no exit")
-
-    loop = LoopThread()
-    loop.open(broken())
-    with pytest.raises(ValueError, match="no exit"):
-        loop.close()
-    assert "dragoman-testing" not in {thread.name for thread in threading.enumerate()}
-
-
 @pytest.fixture
 def loop() -> Iterator[LoopThread]:
-    loop = LoopThread()
+    loop = LoopThread("dragoman-testing")
     yield loop
     loop.close()
 

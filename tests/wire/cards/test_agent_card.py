@@ -12,7 +12,7 @@ from google.protobuf import json_format
 from dragoman.core.cards.agent_spec import AgentSpec, Extension, Provider, Skill
 from dragoman.core.cards.skill_schemas import SCHEMAS_URI, SkillSchemas, with_schemas
 from dragoman.wire.cards import agent_card
-from dragoman.wire.cards.agent_card import CardAddresses
+from dragoman.wire.cards.agent_card import CardView
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -39,9 +39,9 @@ RICH = AgentSpec(
     icon_url="https://org.example/icon.png",
     documentation_url="https://org.example/docs",
 )
-ROOT = CardAddresses(http="https://agents.example.com/", grpc="grpc.example.com:443", is_root=True)
-OTHER = CardAddresses(http="https://agents.example.com", grpc="grpc.example.com:443", is_root=False)
-NO_GRPC = CardAddresses(http="https://agents.example.com", is_root=True)
+ROOT = CardView(http="https://agents.example.com/", grpc="grpc.example.com:443", is_root=True)
+OTHER = CardView(http="https://agents.example.com", grpc="grpc.example.com:443", is_root=False)
+NO_GRPC = CardView(http="https://agents.example.com", is_root=True)
 
 BOTH = pytest.mark.parametrize("spec", [BARE, RICH], ids=["bare", "rich"])
 EVERYWHERE = pytest.mark.parametrize("at", [ROOT, OTHER, NO_GRPC], ids=["root", "other", "no gRPC"])
@@ -94,9 +94,7 @@ BASE = "https://agents.example.com"
     ],
     ids=["root", "other", "no gRPC"],
 )
-def test_a_1_0_card_lists_interfaces_of_both_versions(
-    at: CardAddresses, expected: list[tuple[str, str, str, str]]
-) -> None:
+def test_a_1_0_card_lists_interfaces_of_both_versions(at: CardView, expected: list[tuple[str, str, str, str]]) -> None:
     card = agent_card.v1_card(BARE, at)
     assert [(i.url, i.protocol_binding, i.tenant, i.protocol_version) for i in card.supported_interfaces] == expected
 
@@ -110,9 +108,7 @@ def test_a_1_0_card_lists_interfaces_of_both_versions(
     ],
     ids=["root", "other", "no gRPC"],
 )
-def test_a_0_3_card_lists_the_interfaces_of_0_3_main_one_first(
-    at: CardAddresses, expected: list[tuple[str, str]]
-) -> None:
+def test_a_0_3_card_lists_the_interfaces_of_0_3_main_one_first(at: CardView, expected: list[tuple[str, str]]) -> None:
     card = agent_card.v03_card(BARE, at)
     assert (card.url, card.preferred_transport) == expected[0]
     assert [(i.url, i.transport) for i in card.additional_interfaces] == expected
@@ -124,21 +120,21 @@ def test_a_0_3_card_lists_the_interfaces_of_0_3_main_one_first(
 
 @BOTH
 @EVERYWHERE
-def test_the_combined_document_parses_as_a_1_0_card(spec: AgentSpec, at: CardAddresses) -> None:
+def test_the_combined_document_parses_as_a_1_0_card(spec: AgentSpec, at: CardView) -> None:
     read = json_format.Parse(agent_card.combined_document(spec, at), pb.AgentCard(), ignore_unknown_fields=True)
     assert read == agent_card.v1_card(spec, at)
 
 
 @BOTH
 @EVERYWHERE
-def test_the_combined_document_parses_as_a_0_3_card(spec: AgentSpec, at: CardAddresses) -> None:
+def test_the_combined_document_parses_as_a_0_3_card(spec: AgentSpec, at: CardView) -> None:
     read = json_format.Parse(agent_card.combined_document(spec, at), v03.AgentCard(), ignore_unknown_fields=True)
     assert read == agent_card.v03_card(spec, at)
 
 
 @BOTH
 @EVERYWHERE
-def test_the_0_3_document_has_no_unknown_keys(spec: AgentSpec, at: CardAddresses) -> None:
+def test_the_0_3_document_has_no_unknown_keys(spec: AgentSpec, at: CardView) -> None:
     assert json_format.Parse(agent_card.v03_document(spec, at), v03.AgentCard()) == agent_card.v03_card(spec, at)
 
 
@@ -159,7 +155,7 @@ REQUIRED = {
 @BOTH
 @EVERYWHERE
 @pytest.mark.parametrize("make", [agent_card.combined_document, agent_card.v03_document])
-def test_documents_have_the_fields_that_0_3_requires(spec: AgentSpec, at: CardAddresses, make: Any) -> None:
+def test_documents_have_the_fields_that_0_3_requires(spec: AgentSpec, at: CardView, make: Any) -> None:
     document = parsed(make(spec, at))
     assert document.keys() >= REQUIRED
     for skill in document["skills"]:
@@ -180,7 +176,7 @@ def empty_fields(value: Any, path: str = "") -> list[str]:
 @BOTH
 @EVERYWHERE
 @pytest.mark.parametrize("make", [agent_card.combined_document, agent_card.v03_document])
-def test_no_field_is_empty(spec: AgentSpec, at: CardAddresses, make: Any) -> None:
+def test_no_field_is_empty(spec: AgentSpec, at: CardView, make: Any) -> None:
     assert empty_fields(parsed(make(spec, at))) == []
 
 
@@ -231,7 +227,7 @@ def test_a_card_declares_streaming_and_no_push_by_default() -> None:
 
 
 def test_an_extended_card_and_push_are_declared_in_both_versions() -> None:
-    at = CardAddresses(http=BASE, is_root=True, push=True, extended=True)
+    at = CardView(http=BASE, is_root=True, push=True, extended=True)
     document = parsed(agent_card.combined_document(BARE, at))
     del document["capabilities"]["extensions"]
     assert document["capabilities"] == {"streaming": True, "pushNotifications": True, "extendedAgentCard": True}

@@ -32,7 +32,7 @@ SPEC = AgentSpec(
     documentation_url="https://x.example/docs",
     extensions=(Extension(uri="urn:x", description="d", required=True, params={"a": [1]}),),
 )
-AT = agent_card.CardAddresses(http="https://x.example", grpc="x.example:443", is_root=False)
+AT = agent_card.CardView(http="https://x.example", grpc="x.example:443", is_root=False)
 
 
 def read(card: Any, base: str = BASE) -> RemoteCard:
@@ -144,7 +144,7 @@ def test_interfaces_are_read_from_cards_of_every_version(
         ("/rpc", "JSONRPC", "https://x.example/rpc"),
         ("", "JSONRPC", None),
         ("dns:///h:1", "GRPC", "h:1"),
-        ("[::1]:9", "GRPC", "[::1]:9"),
+        ("[::1]:9", "GRPC", "x.example:9"),
         ("grpcs://h:1", "GRPC", "grpcs://h:1"),
         ("https://h:1", "GRPC", "https://h:1"),
         ("unix:///tmp/s", "GRPC", None),
@@ -231,3 +231,30 @@ KEYS = ("url", "supportedInterfaces", "additionalInterfaces", "capabilities", "s
 def test_any_document_gives_a_card_or_invalid_remote_card(card: dict[str, Any]) -> None:
     with suppress(InvalidRemoteCard):
         assert read({"name": "x", "url": URL, **card}).interfaces
+
+
+@pytest.mark.parametrize(
+    ("binding", "url", "base", "called"),
+    [
+        ("JSONRPC", "http://0.0.0.0:9/rpc", "http://agent:8/card.json", "http://agent:9/rpc"),
+        ("JSONRPC", "http://[::]:9/rpc", "http://10.1.2.3/card.json", "http://10.1.2.3:9/rpc"),
+        ("HTTP+JSON", "http://:9", "http://[fd00::1]:8/card.json", "http://[fd00::1]:9"),
+        ("JSONRPC", "http://*:9/rpc?x=1", "http://agent/card.json", "http://agent:9/rpc?x=1"),
+        ("JSONRPC", "http://localhost:9/rpc", "http://agent:8/card.json", "http://agent:9/rpc"),
+        ("JSONRPC", "http://127.0.0.1:9/rpc", "http://localhost:8/card.json", "http://127.0.0.1:9/rpc"),
+        ("JSONRPC", "agent:9/rpc", "https://agent/card.json", "https://agent:9/rpc"),
+        ("JSONRPC", "127.0.0.1:9/rpc", "http://127.0.0.1/card.json", "http://127.0.0.1:9/rpc"),
+        ("JSONRPC", "0.0.0.0:9", "http://agent/card.json", "http://agent:9"),
+        ("JSONRPC", "rpc", "http://agent/a/card.json", "http://agent/a/rpc"),
+        ("GRPC", "0.0.0.0:9", "http://agent/card.json", "agent:9"),
+        ("GRPC", ":9", "http://agent/card.json", "agent:9"),
+        ("GRPC", "dns:///[::]:9", "http://[fd00::1]/card.json", "[fd00::1]:9"),
+        ("GRPC", "grpc://0.0.0.0:9", "http://agent/card.json", "grpc://agent:9"),
+        ("GRPC", "localhost:9", "http://127.0.0.1/card.json", "localhost:9"),
+    ],
+)
+def test_an_address_of_the_agents_own_machine_is_called_on_the_host_of_its_card(
+    binding: str, url: str, base: str, called: str
+) -> None:
+    card = read({"name": "x", "url": url, "preferredTransport": binding, "protocolVersion": "0.3.0"}, base)
+    assert [interface.url for interface in card.interfaces] == [called]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from base64 import b64encode
+from base64 import b64encode, encodebytes
 from pathlib import Path
 
 import pytest
@@ -47,6 +47,13 @@ def test_base64_text_is_read_exactly(files: list[bytes]) -> None:
     message = message_of(*map(b64encode, files))
     file_bytes.read_base64(message)
     assert files_of(message) == files
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_base64_text_may_have_the_lines_of_mime(end: bytes) -> None:
+    message = message_of(encodebytes(b"x" * 100).replace(b"\n", end))
+    file_bytes.read_base64(message)
+    assert files_of(message) == [b"x" * 100]
 
 
 @pytest.mark.parametrize(

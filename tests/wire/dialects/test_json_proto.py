@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.core.errors import InvalidParams
-from dragoman.wire.dialects import json_proto
+from dragoman.wire.dialects import json_proto, json_v01, json_v03
 from dragoman.wire.json import protojson
 from dragoman.wire.json.wellknown import FieldError
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03
@@ -33,6 +33,30 @@ def test_a_state_is_read_in_every_spelling_and_unknown_ones_as_unspecified(
 ) -> None:
     assert protojson.compile(pb.TaskStatus, json_proto.PROTOJSON_V1).decode({"state": word}).state == state
     assert protojson.compile(v03.TaskStatus, json_proto.PROTOJSON_V03).decode({"state": word}).state == int(state)
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "text"),
+    [
+        ("2026-11-27T10:00:00.123456789Z", "2026-11-27T10:00:00.123456789Z"),
+        ("2026-11-27T10:00+0100", "2026-11-27T09:00:00Z"),
+        (1764201600, "2025-11-27T00:00:00Z"),
+    ],
+)
+def test_the_time_of_a_status_is_read_in_every_form(timestamp: object, text: str) -> None:
+    value = {"state": "completed", "timestamp": timestamp}
+    for dialect in (json_proto.PROTOJSON_V1, json_v03.JSON_V03, json_v01.JSON_V01):
+        status = protojson.compile(pb.TaskStatus, dialect).decode(value)
+        assert (status.timestamp.ToJsonString(), status.state) == (text, pb.TASK_STATE_COMPLETED)
+    old = protojson.compile(v03.TaskStatus, json_proto.PROTOJSON_V03).decode(value)
+    assert old.timestamp.ToJsonString() == text
+
+
+@pytest.mark.parametrize("timestamp", ["yesterday", {}, True, 1e300])
+def test_a_time_that_cannot_be_read_loses_nothing_else_of_its_status(timestamp: object) -> None:
+    value = {"status": {"state": "completed", "timestamp": timestamp}, "id": "t"}
+    task = protojson.compile(pb.Task, json_proto.PROTOJSON_V1).decode(value)
+    assert task == pb.Task(id="t", status=pb.TaskStatus(state=pb.TASK_STATE_COMPLETED))
 
 
 @pytest.mark.parametrize(("blocking", "returns"), [(True, False), (False, True)])

@@ -59,6 +59,11 @@ def test_a_time_in_the_query_is_accepted_under_every_spelling_of_its_field(name:
     assert request.status_timestamp_after.seconds == 1795168800
 
 
+def test_a_plus_that_is_not_encoded_is_named() -> None:
+    with pytest.raises(InvalidParams, match=r"RFC 3339 time .*; a \+ in a query is a space, so write it as %2B$"):
+        LIST.request({}, [("statusTimestampAfter", "2026-11-20T10:00:00 01:00")])
+
+
 def test_nested_fields_are_named_with_dots_and_repeated_ones_by_repetition() -> None:
     request = SEND.request(
         {},
@@ -83,6 +88,7 @@ def test_nested_fields_are_named_with_dots_and_repeated_ones_by_repetition() -> 
         ([("includeArtifacts", "perhaps")], "includeArtifacts", "must be true or false"),
         ([("statusTimestampAfter", "today")], "statusTimestampAfter", "must be an RFC 3339 time"),
         ([("contextId", "\ud800")], "contextId", "must be valid Unicode"),
+        ([("contextId", "a\ufffd")], "contextId", "must be percent-encoded UTF-8"),
     ],
 )
 def test_an_invalid_query_parameter_is_rejected_with_its_field_and_rule(

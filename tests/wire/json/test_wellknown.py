@@ -129,7 +129,12 @@ def test_bytes_are_decoded_in_either_alphabet_with_or_without_padding(
     assert decode_bytes(text) == data
 
 
-@pytest.mark.parametrize("text", ["a", "YW=Jj", "YWJj====", "YW Jj", "YWJj\n", "%%%%", "é", "YWJjé", "=", 5, b"YWJj"])
+@pytest.mark.parametrize("text", ["YW\r\nJj\r\n", "YW\nJ\nj", "Y\n-\n_-"])
+def test_line_breaks_in_base64_are_skipped(text: str) -> None:
+    assert decode_bytes(text) == decode_bytes("".join(text.split()))
+
+
+@pytest.mark.parametrize("text", ["a", "YW=Jj", "YWJj====", "YW Jj", "YWJj\t", "%%%%", "é", "YWJjé", "=", 5, b"YWJj"])
 def test_invalid_base64_is_rejected(text: object) -> None:
     with pytest.raises(FieldError, match="base64"):
         decode_bytes(text)

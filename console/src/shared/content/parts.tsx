@@ -7,6 +7,7 @@ import type { Part } from "../messages";
 import { Link, SAFE_URL } from "./elements";
 import { formatOf, JsonContent, TextContent, type Format } from "./text";
 
+const SVG_TYPE = "image/svg+xml";
 const IMAGE_TYPES = /^image\/(png|jpeg|gif|webp|avif|svg\+xml)$/;
 
 /** Larger files have no preview. */
@@ -38,8 +39,12 @@ function PartView({ part, defaultFormat, live }: { part: Part; defaultFormat: Fo
   return <p class="faint">a part of an unknown kind</p>;
 }
 
+function standardBase64(raw: string): string {
+  return raw.replaceAll("-", "+").replaceAll("_", "/");
+}
+
 function decodeBase64(raw: string): Uint8Array<ArrayBuffer> {
-  const binary = atob(raw.replaceAll("-", "+").replaceAll("_", "/"));
+  const binary = atob(standardBase64(raw));
   return Uint8Array.from(binary, (character) => character.charCodeAt(0));
 }
 
@@ -47,8 +52,8 @@ function decodeBase64(raw: string): Uint8Array<ArrayBuffer> {
 function useObjectUrl(content: Uint8Array<ArrayBuffer>, mediaType = ""): string {
   const [url, setUrl] = useState("");
   useEffect(() => {
-    // Only images keep their type: an opened file must not run as a page of this server.
-    const type = IMAGE_TYPES.test(mediaType) ? mediaType : "application/octet-stream";
+    // Only images without scripts keep their type: an opened file must not run as a page of this server.
+    const type = IMAGE_TYPES.test(mediaType) && mediaType !== SVG_TYPE ? mediaType : "application/octet-stream";
     const objectUrl = URL.createObjectURL(new Blob([content], { type }));
     setUrl(objectUrl);
     return () => URL.revokeObjectURL(objectUrl);
@@ -73,11 +78,13 @@ function FilePart({ part, raw }: { part: Part; raw: string }) {
   const name = part.filename || "file";
   const description = [part.mediaType, formatBytes(content.length)].filter(Boolean).join(", ");
   const image = IMAGE_TYPES.test(part.mediaType ?? "");
+  // Browsers run no scripts of images, and open no page at a data: URL.
+  const source = part.mediaType === SVG_TYPE ? `data:${SVG_TYPE};base64,${standardBase64(raw)}` : url;
   const text = useMemo(() => (image ? undefined : textOf(content, part)), [content, part.mediaType, part.filename]);
   if (!url) return null;
   return (
     <figure>
-      {image && <img src={url} alt={part.filename || "unnamed image"} />}
+      {image && <img src={source} alt={part.filename || "unnamed image"} />}
       <figcaption>
         <a href={url} download={name}>
           {name}

@@ -1,16 +1,32 @@
-"""A called agent as the runtime sees it: capacity by its circuit breaker, and turns that stop in order."""
+"""An agent that calls another server: capacity by its circuit breaker, and turns that retry, recover and stop in order.
+
+Calls are retried while the other server is available, and work is never begun twice.
+
+| error of a call | what follows |
+|---|---|
+| `ServerUnavailable` | a retry, until the circuit breaker opens; then the turn returns to the queue |
+| `CallRefused`, and the server is busy | a retry: the call had no effect |
+| any other `ClientError`, `OutcomeUnknown` | the end of the turn (`CalledTurn.run`) |
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 from abc import ABC, abstractmethod
+<<<<<<< HEAD
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, ClassVar, Final, Generic, TypeVar
+=======
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar, Final, TypeVar
 
-from dragoman.agents.called.turn import CalledTurn
+import orjson
+>>>>>>> main
+
 from dragoman.calling.breaker import CircuitBreaker
+<<<<<<< HEAD
 from dragoman.calling.errors import CallRefused, ClientError, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.durations import Backoff
@@ -21,16 +37,33 @@ from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResul
 
 T = TypeVar("T")
 TurnT = TypeVar("TurnT", bound=CalledTurn)
+=======
+from dragoman.calling.errors import CallForbidden, CallRefused, OutcomeUnknown, ProtocolError, ServerUnavailable
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.durations import Backoff
+from dragoman.core.errors import A2AError, InvalidAgentResponse
+from dragoman.core.task import states
+from dragoman.core.task.log import AppendRejected, StatusChange
+from dragoman.ports import LeaseLost, TurnContext, TurnResult, WorkerLost
+>>>>>>> main
 
 CRASH_RETRIES: Final = 100
 """Attempts after a process died: they follow the other server's task, and never begin its work twice."""
 
+<<<<<<< HEAD
 CANCEL_BACKOFF: Final = Backoff(1.0, 30.0)  # seconds between two cancels of a task that its server has not ended
 CONFIRM_BACKOFF: Final = Backoff(0.1, 0.5)  # seconds between two reads of a canceled task that waited for its caller
 CONFIRM_TIMEOUT: Final = 5.0  # seconds for a server to end a canceled task that waited for its caller
 
+=======
+RETRY_BACKOFF: Final = Backoff(0.25, 5.0)  # between two attempts of a call
+Sleep = Callable[[float], Awaitable[None]]  # waits for some seconds
+>>>>>>> main
 
-class CalledAgent(ABC, Generic[TurnT]):
+T = TypeVar("T")
+
+
+class CalledAgent(ABC):
     """The parts of `dragoman.ports.RemoteAgent` that follow from a circuit breaker and a number of turns."""
 
     kind: ClassVar[str]  # its noun in texts for callers
@@ -55,7 +88,7 @@ class CalledAgent(ABC, Generic[TurnT]):
         self.on_availability_change = on_availability_change
         self.wake = asyncio.Event()  # ends the wait for the next read of its description
         self.refresh_task: asyncio.Task[None] | None = None  # the task that reads its description again
-        self._running: dict[str, TurnT] = {}  # the running turns, by task id
+        self._running: dict[str, CalledTurn] = {}  # the running turns, by task id
 
     @property
     @abstractmethod
@@ -119,13 +152,18 @@ class CalledAgent(ABC, Generic[TurnT]):
     def running(self) -> int:
         return len(self._running)
 
+    def runner_of(self, task_id: str) -> str:
+        """Describes where the turn of a task runs; empty when none does."""
+        turn = self._running.get(task_id)
+        return "" if turn is None else turn.describe_runner()
+
     def describe_run(self, task_id: str) -> str:
         """Describes the state of a task's turn: the last failed call and what will follow, or what it waits for."""
         turn = self._running.get(task_id)
         if turn is None:
             return ""
         if not self.breaker.last_error:
-            return self.describe_wait(turn)
+            return turn.describe_wait()
         return (
             f"The last call to it failed ({self.breaker.last_error}) and will be retried. After "
             f"{self.breaker.max_failures} consecutive failures the agent counts as unavailable, and the turn is "
@@ -138,8 +176,22 @@ class CalledAgent(ABC, Generic[TurnT]):
         self._running[context.task_id] = turn
         work = asyncio.create_task(turn.run(), name=f"turn of {context.task_id} at {type(self).__name__}")
         try:
+<<<<<<< HEAD
             if not context.canceled:  # else an earlier attempt was, and this one goes on with that
                 await asyncio.wait([work])  # unlike `await work`, does not cancel it when this turn is canceled
+=======
+            await asyncio.wait([work])  # unlike `await work`, does not cancel it when this turn is canceled
+            return work.result()
+        except asyncio.CancelledError:
+            try:
+                await turn.stop(work)
+            finally:
+                # Before `work.cancel()`, after which it would look canceled.
+                ended_by_itself = work.done() and not work.cancelled() and work.exception() is None
+                work.cancel()
+                await asyncio.wait([work])
+            if ended_by_itself and context.cancel_reason == "client":
+>>>>>>> main
                 return work.result()
             return await self._cancel(turn, context, work)
         except asyncio.CancelledError:
@@ -242,14 +294,11 @@ class CalledAgent(ABC, Generic[TurnT]):
         """Whether a task of the other server has ended, or is not known there. Raises ClientError."""
 
     @abstractmethod
-    def describe_wait(self, turn: TurnT) -> str:
-        """Describes what a turn waits for."""
-
-    @abstractmethod
-    def new_turn(self, context: TurnContext) -> TurnT:
+    def new_turn(self, context: TurnContext) -> CalledTurn:
         """A turn that has not begun."""
 
 
+<<<<<<< HEAD
 async def end(work: asyncio.Task[TurnResult]) -> None:
     """Cancels the work of a turn, and waits until it has stopped."""
     work.cancel()
@@ -264,6 +313,142 @@ async def first(call: Coroutine[Any, Any, T], work: asyncio.Task[TurnResult]) ->
         return calling.result() if calling.done() else None
     finally:
         calling.cancel()
+=======
+class TaskLost(OutcomeUnknown):
+    """The other server no longer knows the task that it began for ours."""
+
+
+class CalledTurn(ABC):
+    """One turn. Whatever the other server answers ends at most this turn."""
+
+    reason_prefix: ClassVar[str]  # the first word of the reasons with which a task fails, such as `UPSTREAM`
+
+    def __init__(self, context: TurnContext, agent: CalledAgent, sleep: Sleep = asyncio.sleep) -> None:
+        self.context = context
+        self.is_sent = False  # whether the other server may have begun the work
+        self._agent = agent
+        self._sleep = sleep
+        self._wakeup = asyncio.Event()
+
+    async def run(self) -> TurnResult:
+        """Makes the calls and writes their events. Raises WorkerLost for an unavailable server, for a later attempt."""
+        prefix = self.reason_prefix
+        try:
+            return await self.answer()
+        except (InvalidAgentResponse, ProtocolError) as error:
+            return self.invalid(error.message)
+        except CallForbidden as error:
+            return self.failed(f"{prefix}_FORBIDDEN", error.message)
+        except TaskLost as error:
+            return self.failed(f"{prefix}_LOST", str(error))
+        except OutcomeUnknown as error:
+            return self.failed(f"{prefix}_UNKNOWN", str(error))
+        except CallRefused as refused:
+            return self.refused(refused)
+
+    async def repeat(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeats an idempotent call until it succeeds. Raises ClientError, and WorkerLost for an unavailable server.
+
+        An answer of the server closes its circuit breaker.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                response = await self.until_available(call)
+            except CallRefused as refused:
+                self._agent.record_success()
+                if not refused.remote_error.is_busy:
+                    raise
+                await self._sleep(RETRY_BACKOFF.delay(attempt))
+            else:
+                self._agent.record_success()
+                return response
+
+    async def until_available(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeats what calls nothing, such as connecting, until the server is available. Raises as `repeat` does."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await call()
+            except ServerUnavailable as failure:
+                await self.wait_to_retry(failure, attempt)
+
+    def outcome_unknown(self, failure: ServerUnavailable, text: str) -> OutcomeUnknown:
+        """The error of a call that may have begun work, and must not be repeated. text: for callers."""
+        self._agent.record_failure(failure.summary)
+        return OutcomeUnknown(text)
+
+    async def wait_to_retry(self, failure: ServerUnavailable, attempt: int = 1) -> None:
+        """Waits before the next attempt. Raises WorkerLost instead once the server is unavailable."""
+        self._agent.record_failure(failure.summary)
+        if self._agent.is_unavailable:
+            if not self.is_sent:
+                await self.store_unsent(True)
+            raise WorkerLost(f"The {self._agent.kind} is unavailable.", may_have_started=self.is_sent)
+        await self._sleep(RETRY_BACKOFF.delay(attempt))
+
+    @property
+    def may_have_begun(self) -> bool:
+        """Whether an earlier attempt may have begun the work at the other server."""
+        return self.context.attempt > 1 and not self.is_marked_unsent
+
+    async def begin_work(self) -> None:
+        """Removes the note of an earlier attempt before work begins: an attempt after a crash would believe it."""
+        if self.is_marked_unsent:
+            await self.store_unsent(False)
+
+    def wake(self) -> None:
+        """Ends the wait of `wait_for_wakeup`: the other server's task is polled at once."""
+        self._wakeup.set()
+
+    async def wait_for_wakeup(self, seconds: float) -> None:
+        """Waits for some seconds, or until `wake`."""
+        waits = [asyncio.ensure_future(self._sleep(seconds)), asyncio.create_task(self._wakeup.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for one in waits:
+                one.cancel()
+        self._wakeup.clear()
+
+    def invalid(self, text: str) -> TurnResult:
+        return self.failed("InvalidAgentResponse", text, InvalidAgentResponse)
+
+    @abstractmethod
+    async def answer(self) -> TurnResult:
+        """The result of the turn. Raises the errors that `run` turns into failures."""
+
+    @property
+    @abstractmethod
+    def is_marked_unsent(self) -> bool:
+        """Whether an earlier attempt noted that it did not begin the work."""
+
+    @abstractmethod
+    async def store_unsent(self, unsent: bool) -> None:
+        """Stores with the task whether its work was not begun, so that the next attempt begins it."""
+
+    @abstractmethod
+    def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
+        """FAILED with this reason and text. error: what a blocking caller receives, with the text."""
+
+    @abstractmethod
+    def refused(self, refused: CallRefused) -> TurnResult:
+        """The result of a turn whose call the other server has refused."""
+
+    @abstractmethod
+    def describe_runner(self) -> str:
+        """Describes where it runs."""
+
+    @abstractmethod
+    def describe_wait(self) -> str:
+        """Describes what it waits for."""
+
+    @abstractmethod
+    async def stop(self, work: asyncio.Task[TurnResult]) -> None:
+        """Cancels the other server's task if the reason to stop asks for it, and waits until `work` (`run`) ends."""
+>>>>>>> main
 
 
 def placeholder_spec(id: str, noun: str, time_limit: float, *, direct: bool = False) -> AgentSpec:
@@ -278,3 +463,13 @@ def placeholder_spec(id: str, noun: str, time_limit: float, *, direct: bool = Fa
         crash_retries=CRASH_RETRIES,
         time_limit=time_limit,
     )
+
+
+def stored_fields(data: bytes, key: str) -> Mapping[str, Any]:
+    """The fields that a turn stored with the task under its `key`; none for no data, or data in another form."""
+    try:
+        document: Any = orjson.loads(data) if data else {}
+    except orjson.JSONDecodeError:
+        return {}
+    fields = document.get(key) if isinstance(document, dict) else None
+    return fields if isinstance(fields, dict) else {}

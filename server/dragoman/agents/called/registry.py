@@ -14,7 +14,7 @@ from dragoman.calling.errors import ClientError
 from dragoman.ports import RemoteAgent, RemoteAgentRegistry
 from dragoman.supervision import Background, start_task
 
-AgentT = TypeVar("AgentT", bound=CalledAgent[Any])
+AgentT = TypeVar("AgentT", bound=CalledAgent)
 
 
 class CalledRegistry(ABC, Generic[AgentT]):

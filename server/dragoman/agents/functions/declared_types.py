@@ -25,6 +25,7 @@ from dragoman.core.cards.skill_schemas import (
     with_schemas,
 )
 from dragoman.core.schemas import schema_problem
+from dragoman.wire.json import remote_values
 
 ValidateJson = Callable[[bytes], Any]
 
@@ -149,8 +150,10 @@ def _json_of(data: Sequence[Any], text: str) -> Any:
     if data:
         return data[0]
     try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
+        return remote_values.loads_numbers(text)
+    except remote_values.LongInteger as error:
+        raise InvalidInput(f"The input cannot be read: {error}.") from None
+    except ValueError:
         raise InvalidInput("The message has no input. Send it as a data part, or as a text that is JSON.") from None
 
 

@@ -29,7 +29,7 @@ from typing import Any, Final, Generic, NamedTuple, ParamSpec, TypeVar
 
 from dragoman.agents.functions.declared_types import InputTypes
 from dragoman.agents.functions.spec import ONCE, Retry
-from dragoman.agents.functions.steps import TurnSuspended, now_ms
+from dragoman.agents.functions.steps import TurnSuspended
 from dragoman.agents.functions.threads import DaemonThreadPool, ThreadRunner
 from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded, TurnOutput
 from dragoman.agents.values import NewId, artifact_change, to_local_type
@@ -40,7 +40,7 @@ from dragoman.core.exceptions import describe, is_a, leaves, stack_of, text_of, 
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.core.task.steps import StepMismatch
-from dragoman.ids import IDS
+from dragoman.ids import IDS, now_ms
 from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, Pause, TurnContext, TurnResult
 from dragoman.supervision import log_exception
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -255,7 +255,8 @@ def _completed_result(output: TurnOutput, value: object) -> TurnResult:
         return output.turn_result(StatusChange(states.COMPLETED))
     if isinstance(value, pb.Message):
         return output.turn_result(output.status_change(states.COMPLETED, value))
-    return output.turn_result(StatusChange(states.COMPLETED), artifacts=[artifact_change(output.new_artifact(value))])
+    whole = artifact_change(output.new_artifact(value), last=True)
+    return output.turn_result(StatusChange(states.COMPLETED), artifacts=[whole])
 
 
 def _result_without_failure(output: TurnOutput, cause: BaseException) -> TurnResult | None:

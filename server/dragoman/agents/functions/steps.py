@@ -12,9 +12,9 @@ import inspect
 import logging
 import sys
 import threading
-import time
 import weakref
 from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -67,10 +67,6 @@ class TurnSuspended(BaseException):
         super().__init__("the turn sleeps")
         self.wake_at = wake_at
         self.step = step
-
-
-def now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 @dataclass(eq=False, repr=False)
@@ -204,6 +200,7 @@ class StepCall(CalledStep[T]):
         self._retry = retry
         self._timeout = timeout
         self._shown_running: asyncio.TimerHandle | None = None
+        self._thread: Future[Any] | None = None  # the last attempt of a sync function
         self.result: T = None  # type: ignore[assignment]  # the result of a block that sets none
 
     @property
@@ -281,6 +278,8 @@ class StepCall(CalledStep[T]):
                 self._step = replace(self._step, error=describe(error)[:MAX_ERROR_CHARS], attempt=number + 1)
                 self._store_soon(self._step)
                 await asyncio.sleep(self._retry.delay(number))
+                if self._thread is not None:  # a thread goes on after its timeout: attempts do not overlap
+                    await asyncio.wait([asyncio.wrap_future(self._thread)])
                 number += 1
             else:
                 self._stop_timer()
@@ -295,7 +294,8 @@ class StepCall(CalledStep[T]):
             return await function()
         call = partial(contextvars.copy_context().run, outcome_of, function)
         value: Any
-        value, error = await self._steps.loop.run_in_executor(STEP_THREADS, call)
+        self._thread = STEP_THREADS.submit(call)
+        value, error = await asyncio.wrap_future(self._thread)
         if error is not None:
             raise error
         return await value if hasattr(type(value), "__await__") else value

@@ -17,7 +17,7 @@ from dragoman.agents import values
 from dragoman.agents.functions.declared_types import InputTypes, InvalidInput, read_input
 from dragoman.agents.functions.spec import ONCE, Retry
 from dragoman.agents.functions.state import TurnState
-from dragoman.agents.functions.steps import Sleep, StepCall, TurnSteps, now_ms
+from dragoman.agents.functions.steps import Sleep, StepCall, TurnSteps
 from dragoman.agents.values import NewId, struct_of, struct_to_json, value_to_json
 from dragoman.core import trace
 from dragoman.core.limits.message_limits import media_type_of
@@ -25,6 +25,7 @@ from dragoman.core.limits.quotas import UsageReport, checked_usage_report
 from dragoman.core.names import ContextId, TaskId
 from dragoman.core.task import states
 from dragoman.core.task.log import ArtifactChange, StatusChange
+from dragoman.ids import now_ms
 from dragoman.ports import NO_CHANGE, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 

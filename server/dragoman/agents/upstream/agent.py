@@ -2,31 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Sequence
+<<<<<<< HEAD
 
 from google.protobuf.message import Message
+=======
+>>>>>>> main
 
-from dragoman.agents.called.agent import CalledAgent
-from dragoman.agents.called.turn import Sleep
+from dragoman.agents.called.agent import CalledAgent, CalledTurn
 from dragoman.agents.upstream.discovery import DiscoveredAgent
 from dragoman.agents.upstream.transport import DEFAULT_TRANSPORT_LIMITS, LinkedContents, UpstreamTransport
-from dragoman.agents.upstream.turn import UpstreamTurn
 from dragoman.agents.upstream.turn_writer import read_task_state
-from dragoman.agents.values import NewId
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards.agent_spec import AgentSpec
+<<<<<<< HEAD
 from dragoman.core.task import states
+=======
+from dragoman.core.errors import InvalidAgentResponse
+>>>>>>> main
 from dragoman.ports import TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
 
 
-class UpstreamAgent(CalledAgent[UpstreamTurn]):
+class UpstreamAgent(CalledAgent):
     """Implements `dragoman.ports.RemoteAgent`. Unavailable until its card was read, and while its breaker is open."""
 
     kind = "upstream agent"
@@ -37,14 +40,13 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         spec: AgentSpec,
         upstream: UpstreamSpec,
         breaker: CircuitBreaker,
-        new_id: NewId,
+        new_turn: Callable[[TurnContext, UpstreamAgent], CalledTurn],
         *,
         from_settings: bool = True,
         on_availability_change: Callable[[], None] = lambda: None,
         idle_timeout: float | None = DEFAULT_TRANSPORT_LIMITS.idle_timeout,
-        sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """idle_timeout: seconds without a byte after which a call fails."""
+        """new_turn: creates its turns. idle_timeout: seconds without a byte after which a call fails."""
         super().__init__(spec, upstream.location, upstream.turns, breaker, on_availability_change)
         self.upstream = upstream
         self.from_settings = from_settings
@@ -52,34 +54,20 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         self.all_transports: Sequence[UpstreamTransport] = ()
         """Transports to its interfaces, the best first; none before its card was read."""
         self.supports_streaming = spec.streaming  # whether it streams, as far as is known
-        self.idempotent = False
-        """Whether it knows idempotency keys: a repeated send with the same key starts nothing."""
+        self.idempotent = False  # whether it knows idempotency keys: a repeated send with the same key starts nothing
         self.required_extensions = ""  # URIs that each call has to activate, separated by commas
         self.is_removed = False
-        self._idle_timeout = idle_timeout
+        self.idle_timeout = idle_timeout
         self.transports: Sequence[UpstreamTransport] = ()  # transports in the order in which they are tried
         self.linked_contents: LinkedContents | None = None
         self._failed_transports: list[UpstreamTransport] = []  # transports that failed since the last success
-        self._new_id = new_id
-        self._sleep = sleep
+        self._new_turn = new_turn
 
     @property
     def problem(self) -> str:
         if self.is_removed:
             return f"{self.location}: an operator removed it"
         return super().problem
-
-    def runner_of(self, task_id: str) -> str:
-        turn = self._running.get(task_id)
-        if turn is None:
-            return ""
-        task = f" as its task {turn.upstream_task}" if turn.upstream_task else ""
-        problem = f"; the last call failed: {self.breaker.last_error}" if self.breaker.last_error else ""
-        return f"upstream {self.transports[0].interface if self.transports else self.location}{task}{problem}"
-
-    def describe_wait(self, turn: UpstreamTurn) -> str:
-        waits = "It has the message and has not responded yet" if not turn.upstream_task else "Its task is being read"
-        return f"{waits}. A call that receives nothing for {self._idle_timeout:g} s is aborted and repeated."
 
     @property
     def transport(self) -> UpstreamTransport:
@@ -113,11 +101,20 @@ class UpstreamAgent(CalledAgent[UpstreamTurn]):
         self.transports = others
         return True
 
+<<<<<<< HEAD
     def new_turn(self, context: TurnContext) -> UpstreamTurn:
         return UpstreamTurn(context, self, self._new_id, self._sleep)
 
     async def cancel_task(self, task: str, metadata: bytes) -> None:
         request = pb.CancelTaskRequest(id=task)
+=======
+    def new_turn(self, context: TurnContext) -> CalledTurn:
+        return self._new_turn(context, self)
+
+    async def cancel(self, task_id: str, metadata: bytes = b"") -> None:
+        """Cancels an upstream task. The turn reads the result. `metadata`: of the request, a serialized Struct."""
+        request = pb.CancelTaskRequest(id=task_id)
+>>>>>>> main
         if metadata:
             request.metadata.MergeFromString(metadata)
         await self._call("CancelTask", request)

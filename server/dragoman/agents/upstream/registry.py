@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -123,6 +123,7 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
     ) -> UpstreamAgent:
         from dragoman.agents.called.agent import placeholder_spec
         from dragoman.agents.upstream.agent import UpstreamAgent
+        from dragoman.agents.upstream.turn import UpstreamTurn
         from dragoman.calling.breaker import CircuitBreaker
 
         if isinstance(result, ClientError):
@@ -133,7 +134,7 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
             spec,
             upstream,
             CircuitBreaker(self._monotonic),
-            self._new_id,
+            partial(UpstreamTurn, new_id=self._new_id),
             from_settings=from_settings,
             on_availability_change=self.capacity_changed,
             idle_timeout=self._transport_factory().limits.idle_timeout,

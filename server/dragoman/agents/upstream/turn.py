@@ -1,7 +1,8 @@
 """One turn of an upstream agent: sends a message, and writes the events of its task.
 
 A streaming agent's stream is read, and resumed when it breaks; otherwise its task is polled. A turn that another
-process had begun continues the same upstream task, known from our task's state or found by `recovery`.
+process had begun continues the same upstream task, known from our task's state or found by its message. If it cannot
+be found the turn fails: the work may cost money, and is not started twice.
 """
 
 from __future__ import annotations
@@ -11,31 +12,34 @@ import logging
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import Final
 
 from google.protobuf.message import Message
 
-from dragoman.agents.called.turn import RETRY_BACKOFF, CalledTurn, Sleep, TaskLost
-from dragoman.agents.upstream import recovery, turn_writer
-from dragoman.agents.upstream.recovery import FollowUpSender
+from dragoman.agents.called.agent import RETRY_BACKOFF, CalledTurn, Sleep, TaskLost
+from dragoman.agents.upstream import turn_writer
+from dragoman.agents.upstream.agent import UpstreamAgent
+from dragoman.agents.upstream.follow_ups import FollowUp, FollowUpSender
 from dragoman.agents.upstream.transport import UpstreamTransport
 from dragoman.agents.upstream.turn_writer import TurnWriter
 from dragoman.agents.values import NewId
+from dragoman.calling import retry
 from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError
 from dragoman.core.task import states
+<<<<<<< HEAD
 from dragoman.core.task.log import StatusChange
 from dragoman.ports import TurnContext, TurnResult, WorkerLost
+=======
+from dragoman.ports import AGENT_STOP_TIMEOUT, TurnContext, TurnResult, WorkerLost
+>>>>>>> main
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-if TYPE_CHECKING:
-    from dragoman.agents.upstream.agent import UpstreamAgent
 
 log = logging.getLogger("dragoman.upstream")
 
-UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)
-"""Between two polls of a task that bring no new event."""
+UPSTREAM_POLL_BACKOFF: Final = Backoff(0.25, 5.0, factor=1.5)  # between two polls of a task that bring no new event
 
 MAX_DOWNLOAD_ATTEMPTS: Final = 4  # attempts to read a large content behind a link, while the agent responds
 
@@ -44,6 +48,11 @@ AUTH_REQUIRED_HOLD_SECONDS: Final = 1.0
 
 _MESSAGE_ERRORS: Final = ("INVALID_PARAMS", "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_REQUEST")
 """Refusals because of the message, which are not failures of the agent."""
+
+OUTCOME_UNKNOWN_TEXT: Final = (
+    "the message may have been sent to the agent, but no response arrived; it is not sent again"
+)
+"""The text of a failed task whose message may have been delivered."""
 
 
 class UpstreamTurn(CalledTurn):
@@ -84,39 +93,128 @@ class UpstreamTurn(CalledTurn):
 
     # Calls ------------------------------------------------------------------------------------------------------
 
-    def lost(self) -> TaskLost:
+    def _lost(self) -> TaskLost:
         """The error for a task that the agent no longer knows."""
         return TaskLost(f"the agent no longer knows its task {self.upstream_task}, or hides it")
 
-    async def get_task(self, task_id: str = "") -> pb.Task:
+    async def _get_task(self, task_id: str = "") -> pb.Task:
         """Reads the upstream task. Raises TaskLost, and WorkerLost for an unavailable agent.
 
         task_id: its id, if it is not recorded yet.
         """
         try:
-            return await self.read_task(pb.GetTaskRequest(id=task_id or self.upstream_task, history_length=0))
+            return await self._read_task(pb.GetTaskRequest(id=task_id or self.upstream_task, history_length=0))
         except CallRefused as refused:
             if refused.remote_error.is_task_not_found:
-                raise self.lost() from None
+                raise self._lost() from None
             raise
 
-    async def read_task(self, request: pb.GetTaskRequest) -> pb.Task:
+    async def _read_task(self, request: pb.GetTaskRequest) -> pb.Task:
         """Reads an upstream task. Raises ClientError, and WorkerLost for an unavailable agent."""
-        task = await self.call("GetTask", request)
+        task = await self._call("GetTask", request)
         assert isinstance(task, pb.Task)
         return task
 
-    async def call(self, rpc: str, request: Message) -> Message:
+    async def _call(self, rpc: str, request: Message) -> Message:
         """Repeats an idempotent call until it succeeds. Raises ClientError, and WorkerLost for an unavailable agent."""
         extensions = self.connection.required_extensions
         return await self.repeat(lambda: self.connection.transport.call(rpc, request, extensions=extensions))
+
+    # The runtime ------------------------------------------------------------------------------------------------
+
+    def describe_runner(self) -> str:
+        agent, transports = self.connection, self.connection.transports
+        task = f" as its task {self.upstream_task}" if self.upstream_task else ""
+        problem = f"; the last call failed: {agent.breaker.last_error}" if agent.breaker.last_error else ""
+        return f"upstream {transports[0].interface if transports else agent.location}{task}{problem}"
+
+    def describe_wait(self) -> str:
+        waits = "It has the message and has not responded yet" if not self.upstream_task else "Its task is being read"
+        seconds = self.connection.idle_timeout
+        return f"{waits}. A call that receives nothing for {seconds:g} s is aborted and repeated."
+
+    async def stop(self, work: asyncio.Task[TurnResult]) -> None:
+        """Cancels the upstream task for a client or a deadline, and waits until the turn ends.
+
+        A client's cancel waits as long as the upstream task goes on, a deadline up to the timeout.
+        """
+        reason = self.context.cancel_reason
+        if reason not in ("client", "deadline") or not (self.is_sent or self.upstream_task):
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(AGENT_STOP_TIMEOUT if reason != "client" else None):
+                if not self.upstream_task:
+                    known = asyncio.create_task(self.writer.task_known.wait())
+                    try:
+                        await asyncio.wait([known, work], return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        known.cancel()
+                if not work.done() and self.upstream_task:
+                    await self.connection.cancel(self.upstream_task, self.context.cancel_metadata)
+                    self.wake()
+                await asyncio.wait([work])
+        if not work.done():
+            # CANCELED would claim that the upstream task has stopped. By now the runtime has muted the turn and ended
+            # our task itself: `Timings.mute_timeout` is shorter.
+            log.warning("%s did not confirm that its task has stopped", self.connection.location, extra=self._fields)
+
+    # Recovery: finds the task of a message that may have been delivered ---------------------------------------------
+
+    async def _find_task(self) -> pb.Task | None:
+        """The upstream task that has the message. None: the message is safe to send (again).
+
+        Raises OutcomeUnknown when that cannot be known, WorkerLost when the agent is unavailable.
+        """
+        state, dialect = self.writer.state, self.connection.transport.interface.dialect
+        task_id = state.task
+        if not task_id and dialect == "0.1":
+            task_id = turn_writer.upstream_task_id(self.context.task_id, self._message.message_id)
+        if task_id:
+            return await self._find_by_id(task_id)
+        if self.connection.idempotent:
+            return None
+        if dialect != "1.0":
+            raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
+        # The context has tasks of this owner only.
+        context_id = state.context or turn_writer.upstream_context_id(self.context.owner, self.context.context_id)
+        try:
+            return await retry.find_task_of_message(partial(self._call, "ListTasks"), self._message, context_id)
+        except (CallRefused, OutcomeUnknown):
+            raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT) from None
+
+    async def _find_by_id(self, task_id: str) -> pb.Task | None:
+        state = self.writer.state
+        try:
+            task = await self._read_task(pb.GetTaskRequest(id=task_id))
+        except CallRefused as refused:
+            if not refused.remote_error.is_task_not_found:
+                raise
+            if state.task:
+                raise self._lost() from None
+            return None
+        has_it = state.last_message_id == self._message.message_id or retry.has_accepted(task, self._message)
+        return task if has_it else None
+
+    async def _has_received(self, message: pb.Message) -> bool:
+        """Whether the upstream task has a message that was sent to it while it worked. Raises as `_find_task` does."""
+        state = self.writer.state
+        try:
+            task = await self._read_task(pb.GetTaskRequest(id=state.task))
+        except CallRefused as refused:
+            is_lost = refused.remote_error.is_task_not_found
+            raise (self._lost() if is_lost else OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)) from None
+        if retry.contains_message(task, message):
+            return True
+        if any(one.message_id == state.last_message_id for one in task.history):
+            return False  # its history is complete enough to show the message
+        raise OutcomeUnknown(OUTCOME_UNKNOWN_TEXT)
 
     # The turn ---------------------------------------------------------------------------------------------------
 
     async def answer(self) -> TurnResult:
         may_be_sent = self.may_have_begun
         await self.begin_work()
-        follow_ups = FollowUpSender(self)
+        follow_ups = FollowUpSender(self.context, self.writer, self._send_follow_up)
         try:
             while True:
                 result = await follow_ups.run_with(self._answer_one(may_be_sent=may_be_sent))
@@ -135,7 +233,12 @@ class UpstreamTurn(CalledTurn):
         `may_be_sent`: another process may have sent it.
         """
         if may_be_sent:
+<<<<<<< HEAD
             found = await recovery.find_task(self, self._message)
+=======
+            self.is_sent = True
+            found = await self._find_task()
+>>>>>>> main
             if found is not None:
                 return await self._apply(pb.StreamResponse(task=found), polled=True) or await self._follow()
             # Of an idempotent agent it is not known: to send the message once more shows its task, which is canceled.
@@ -156,7 +259,7 @@ class UpstreamTurn(CalledTurn):
                 self._maybe_sent |= error.may_have_arrived and self.connection.idempotent
                 self.is_sent = error.may_have_arrived or self._maybe_sent
                 await self.wait_to_retry(error)
-                found = await recovery.find_task(self, self._message) if error.may_have_arrived else None
+                found = await self._find_task() if error.may_have_arrived else None
                 if found is None:
                     continue
                 result = await self._apply(pb.StreamResponse(task=found), polled=True)
@@ -188,7 +291,7 @@ class UpstreamTurn(CalledTurn):
     ) -> TurnResult | None:
         """Sends once, and reads the response. None when it stopped before the turn ended."""
         key = turn_writer.idempotency_key(self.context.task_id, self._message.message_id)
-        extensions = self.extensions(self._message)
+        extensions = self._extensions(self._message)
         self.writer.may_change_task = True
         if streams:
             events = transport.stream("SendStreamingMessage", request, key=key, extensions=extensions)
@@ -210,9 +313,9 @@ class UpstreamTurn(CalledTurn):
             task = turn_writer.upstream_task_id(self.context.task_id, self._message.message_id)
             self._chosen_task_id = task
         context = context or turn_writer.upstream_context_id(self.context.owner, self.context.context_id)
-        return self.build_request(self._message, self._envelope, task, "" if without_context else context)
+        return self._build_request(self._message, self._envelope, task, "" if without_context else context)
 
-    def build_request(
+    def _build_request(
         self, message: pb.Message, envelope: pb.SendMessageRequest, task_id: str, context_id: str
     ) -> pb.SendMessageRequest:
         """The request that sends a message with these upstream ids."""
@@ -228,15 +331,40 @@ class UpstreamTurn(CalledTurn):
         request.configuration.accepted_output_modes.extend(modes)
         return request
 
-    def extensions(self, message: pb.Message) -> str:
+    def _extensions(self, message: pb.Message) -> str:
         named = [*filter(None, self.connection.required_extensions.split(",")), *message.extensions]
         return ",".join(dict.fromkeys(named))
+
+    async def _send_follow_up(self, follow_up: FollowUp, *, is_doubtful: bool) -> None:
+        """Implements `follow_ups.SendFollowUp`."""
+        message, state = follow_up[0], self.writer.state
+        request = self._build_request(*follow_up, state.task, state.context)
+        key = turn_writer.idempotency_key(self.context.task_id, message.message_id)
+
+        async def send_once() -> None:
+            nonlocal is_doubtful
+            if is_doubtful and not self.connection.idempotent and await self._has_received(message):
+                return
+            is_doubtful = False
+            extensions = self._extensions(message)
+            try:
+                await self.connection.transport.call("SendMessage", request, key=key, extensions=extensions)
+            except ServerUnavailable as error:
+                is_doubtful = error.may_have_arrived
+                raise
+
+        try:
+            await self.repeat(send_once)
+        except WorkerLost as lost:
+            if is_doubtful:
+                raise
+            raise ServerUnavailable.for_reason(str(lost), may_have_arrived=False) from lost
 
     async def _has_ended(self, refused: CallRefused) -> bool:
         """Whether a message was refused because the upstream task has ended. Raises TaskLost."""
         if refused.remote_error.is_task_not_found:
-            raise self.lost()
-        return states.is_terminal((await self.get_task()).status.state)
+            raise self._lost()
+        return states.is_terminal((await self._get_task()).status.state)
 
     # Following the task -----------------------------------------------------------------------------------------
 
@@ -256,7 +384,7 @@ class UpstreamTurn(CalledTurn):
                 except CallRefused as refused:  # the task has ended, or the method is not supported
                     self.connection.record_success()
                     subscribes = not refused.remote_error.is_unsupported
-            task = await self.get_task()
+            task = await self._get_task()
             if (result := await self._apply(pb.StreamResponse(task=task), polled=True)) is not None:
                 return result
             polls = 1 if self.writer.event_count > before else polls + 1
@@ -290,13 +418,13 @@ class UpstreamTurn(CalledTurn):
                         wakeup = asyncio.create_task(self._wakeup.wait(), name="wakeup of an upstream turn")
                         if not self.upstream_task:
                             continue
-                        event = pb.StreamResponse(task=await self.get_task())
+                        event = pb.StreamResponse(task=await self._get_task())
                         complete = False  # the stream may repeat it
                     else:  # the stream is still open: the task continues by itself
                         await self.writer.flush_held()
                         continue
                     if not (complete or event.HasField("task")):
-                        event = pb.StreamResponse(task=await self.get_task())
+                        event = pb.StreamResponse(task=await self._get_task())
                     restored = await self._with_contents(event)
                     complete = complete and restored is event  # the stream may repeat what was read again
                     if (result := await self._write(restored)) is not None:
@@ -311,7 +439,7 @@ class UpstreamTurn(CalledTurn):
         """The result, after reading artifacts that the stream left out: some servers stream COMPLETED without them."""
         if result.status.state == states.COMPLETED and result.reply is None and not self.writer.artifacts.contents:
             try:
-                event = pb.StreamResponse(task=await self.get_task())
+                event = pb.StreamResponse(task=await self._get_task())
             except (ClientError, OutcomeUnknown, WorkerLost):  # the task has ended all the same
                 return result
             event = await self._with_contents(event)
@@ -340,7 +468,7 @@ class UpstreamTurn(CalledTurn):
                 # Shows whether the agent responds at all. New links replace expired ones, and those of an artifact that
                 # was replaced.
                 if task_id := event.task.id or self.upstream_task:
-                    task = await self.get_task(task_id)
+                    task = await self._get_task(task_id)
                     event = pb.StreamResponse(task=task) if event.HasField("task") else event
         return event
 

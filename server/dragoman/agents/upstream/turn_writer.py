@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 import orjson
 from google.protobuf import struct_pb2
 
-from dragoman.agents.called.turn import stored_fields
+from dragoman.agents.called.agent import stored_fields
 from dragoman.agents.upstream.task_view import ArtifactSync, content_digest, status_digest
 from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, message_of, struct_of
 from dragoman.calling.errors import ProtocolError

@@ -29,6 +29,10 @@ WORKER_SYNC_INTERVAL: Final = 5.0
 """Seconds between two reads of the worker registry, where the servers on one store note connected workers."""
 
 
+MAX_AGENTS_PER_PRINCIPAL: Final = 1000
+"""Agents that the workers of one principal register. They are stored, and stay until an operator forgets them."""
+
+
 class LocalWorkerHub:
     """Registry of workers and their agents. Implements `dragoman.ports.WorkerHub`."""
 
@@ -161,6 +165,10 @@ class LocalWorkerHub:
             known = self._agents.get(name)
             if known is not None and known.principal != identity.principal:
                 raise _agent_taken(name)
+        served = {name for name, agent in self._agents.items() if agent.principal == identity.principal}
+        if len(served.union(agents)) > max(MAX_AGENTS_PER_PRINCIPAL, len(served)):
+            text = f"{len(served)} agents of this principal are known; at most {MAX_AGENTS_PER_PRINCIPAL} may be. "
+            raise InvalidParams.field("hello.agents", text + "Remove some with `dragoman workers forget ID`")
 
     async def _register(self, hello: wk.Hello, specs: Iterable[AgentSpec], principal: str) -> None:
         """Stores and registers the agents of a worker. Raises AgentIdTaken if another principal was faster."""

@@ -41,6 +41,7 @@ class OperatorCall:
     identity: Identity
     peer: str = ""
     is_viewer: bool = True
+    is_local: bool = False  # it calls from this machine, not through a proxy
 
     @property
     def audit_fields(self) -> dict[str, str]:
@@ -55,13 +56,13 @@ class AdminOperation:
     name: str  # the method of `dragoman.ops.v1.OpsService`
     handler: Callable[[OperatorCall, Any], Any]
     """Takes the caller and the request. Returns an awaitable response; a streaming one an async generator."""
-    grant: Literal["operator", "viewer", "none"] = "operator"
-    """The least grant that allows it; with `none`, callers see what is their own."""
+    grant: Literal["operator", "viewer", "auditor", "none"] = "operator"
+    """The grant that allows it, besides that of operators; with `none`, callers see what is their own."""
     limited_grants: bool = False  # operators and viewers of some scopes or agents may call it, on tasks within these
     spans_grants: bool = False  # it covers all scopes and agents in the grants of its caller; others must name one
     open_remotely: bool = False
     """A server without authentication offers it over gRPC to other machines, too: of tasks, their own."""
-    read_only: bool = False  # It changes nothing, so a unary call ends with its caller. All others are changes.
+    read_only: bool = False  # it changes nothing, so a unary call ends with its caller; all others are changes
     audited: bool = True  # false if it shows no content to dashboards
 
 

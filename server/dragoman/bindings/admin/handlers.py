@@ -22,6 +22,7 @@ from dragoman.bindings.pipeline import (
     is_local,
 )
 from dragoman.bindings.stream_registry import StreamRegistry
+from dragoman.core.access.identity import OPERATOR_GRANT
 from dragoman.core.errors import Unauthenticated
 from dragoman.wire.field_count import parse_message
 
@@ -50,9 +51,9 @@ async def authorize_operator(
 ) -> OperatorCall:
     """Authenticates the caller of an operation on any transport; None needs the operator's grant."""
     if operation is None or operation.grant != "none":
-        viewer, limited = (operation.grant == "viewer", operation.limited_grants) if operation else (False, False)
-        identity = await authenticate_operator(headers, options, connection, viewer=viewer, limited=limited)
-        return OperatorCall(identity, peer)
+        grant, limited = (operation.grant, operation.limited_grants) if operation else (OPERATOR_GRANT, False)
+        identity = await authenticate_operator(headers, options, connection, grant=grant, limited=limited)
+        return OperatorCall(identity, peer, is_local=is_local(headers, options, connection))
     identity = await authenticate(headers, options, connection)
     is_viewer = identity.is_viewer if options.authenticator else is_local(headers, options, connection)
     return OperatorCall(identity, peer, is_viewer)

@@ -5,7 +5,7 @@ They use the service's messages but not gRPC, so the command line can run them o
 
 from __future__ import annotations
 
-import time
+import re
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -21,11 +21,13 @@ from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureReceipt, TaskSelection
+from dragoman.ids import now_ms
 from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
 from dragoman.version import __version__
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+BACKUP_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
 EXPORT_FORMAT_VERSION: Final = 1  # version of the export format
 
 
@@ -58,7 +60,14 @@ class MaintenanceOperations:
                 yield response
         yield ops.ExportTaskResponse(end=ops.ExportEnd(**counts))
 
-    async def backup(self, _: OperatorCall, request: ops.BackupRequest) -> AsyncGenerator[ops.BackupResponse, None]:
+    async def backup(
+        self, operator: OperatorCall, request: ops.BackupRequest
+    ) -> AsyncGenerator[ops.BackupResponse, None]:
+        if not operator.is_local and not BACKUP_NAME.fullmatch(request.destination):
+            text = (
+                "only callers on the server's machine may give a path; others give the name of a folder, of letters, "
+            )
+            raise InvalidParams.field("destination", text + "digits, -, _ and ., which is created beside the store")
         async with aclosing(self.maintenance.store.backup(Path(request.destination))) as steps:
             async for step in steps:
                 yield ops.BackupResponse(bytes=step.bytes, total_bytes=step.total, done=step.done)
@@ -74,7 +83,7 @@ class MaintenanceOperations:
 
 
 def _header(record: TaskRecord) -> ops.ExportHeader:
-    exported = time.time_ns() // 1_000_000
+    exported = now_ms()
     return message_from(
         ops.ExportHeader, record, version=EXPORT_FORMAT_VERSION, dragoman=__version__, exported=exported,
         task_id=record.id, scope=record.ref.owner.scope,

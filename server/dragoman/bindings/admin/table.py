@@ -7,6 +7,7 @@ and call the table. Handlers take the caller and the request message, return the
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,15 +55,22 @@ class AdminTable:
     def __init__(self, cards: Cards, services: AdminServices) -> None:
         self.worker_hub = services.worker_hub
         self._actions = services.actions
+        self._admission = services.runtime.operations.admission
         self.rows: Final[Mapping[str, AdminOperation]] = {row.name: row for row in _rows(cards, services)}
 
     async def run(self, name: str, operator: OperatorCall, request: Message) -> Message:
         """Calls a unary operation, and records it. Raises A2AError."""
+        self._admission.check_rate(operator.identity)
         return await self._actions.run(self._narrowed(name, operator, request), operator, request)
 
-    def stream(self, name: str, operator: OperatorCall, request: Message) -> AsyncGenerator[Message, None]:
-        """Calls a streaming operation, and records it. Raises A2AError, as does the stream."""
-        return self._actions.stream(self._narrowed(name, operator, request), operator, request)
+    async def stream(self, name: str, operator: OperatorCall, request: Message) -> AsyncGenerator[Message, None]:
+        """Calls a streaming operation, counts it as a stream of its caller, and records it. Raises A2AError."""
+        self._admission.check_rate(operator.identity)
+        operation = self._narrowed(name, operator, request)
+        with self._admission.stream(operator.identity):
+            async with aclosing(self._actions.stream(operation, operator, request)) as responses:
+                async for response in responses:
+                    yield response
 
     def _narrowed(self, name: str, operator: OperatorCall, request: Message) -> AdminOperation:
         """Limits a request to the grants of its caller. Returns its operation."""
@@ -116,7 +124,7 @@ def _rows(cards: Cards, services: AdminServices) -> tuple[AdminOperation, ...]:
         AdminOperation("Purge", stored.purge, limited_grants=True),
         AdminOperation("ExportTask", stored.export_task, limited_grants=True, read_only=True),
         AdminOperation("Backup", stored.backup, read_only=True),
-        AdminOperation("ExportAudit", stored.export_audit, read_only=True),
+        AdminOperation("ExportAudit", stored.export_audit, "auditor", read_only=True),
         # keys
         AdminOperation("CreateKey", api_keys.create_key),
         AdminOperation("ListKeys", api_keys.list_keys, read_only=True),

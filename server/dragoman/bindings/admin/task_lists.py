@@ -54,7 +54,6 @@ class TaskLists:
             if field.name in _SEARCH_FIELDS:
                 text = "is for operators and viewers, in lists of tasks of all principals"
                 raise InvalidParams.field(field.camelcase_name, text)
-        self.runtime.operations.admission.check_rate(operator.identity)
         return await self._list_own(operator, request, limit)
 
     async def watch_tasks(

@@ -169,12 +169,14 @@ def event_time(event: pb.StreamResponse) -> Timestamp | None:
 
 
 def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = ()) -> ops.PushConfig:
-    """The message for a push configuration, without its secrets."""
+    """The message for a push configuration, without its secrets: many put one into the query of the URL."""
+    address, question_mark, _ = push.config.url.partition("?")
     return fields.message_from(
         ops.PushConfig,
         push,
         push.config,
         push.task.owner,
+        url=address + question_mark + ("..." if question_mark else ""),
         state=f"PUSH_STATE_{push.state.name}",
         delivered=push.last_delivered,
         last=push.last_sequence,

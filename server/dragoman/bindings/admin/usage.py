@@ -64,7 +64,6 @@ class UsageOperations:
         """
         query, identity = self._query(request), operator.identity
         limit = page_limit(request.limit, default=DEFAULT_ROWS, maximum=MAX_ROWS)
-        self.runtime.operations.admission.check_rate(identity)
         if operator.is_viewer:
             query = within_grants(identity, query)
         elif not identity.is_authenticated:

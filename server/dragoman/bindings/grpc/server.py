@@ -70,7 +70,7 @@ async def serve_grpc(
         server.add_generic_rpc_handlers(
             (
                 admin_handlers.grpc_handler(admin, options, abort_call, streams, reader),
-                worker_service.worker_service_handler(admin.worker_hub, options, abort_call, streams, reader),
+                worker_service.worker_service_handler(admin.worker_hub, pipeline, abort_call, reader),
             )
         )
         names.append(worker_service.WORKER_SERVICE.full_name)

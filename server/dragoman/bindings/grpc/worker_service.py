@@ -16,8 +16,14 @@ import grpc
 from dragoman.bindings.admin.handlers import AbortCall
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.options import ServerOptions
-from dragoman.bindings.pipeline import CREDENTIALS_REQUIRED, LOCAL_ONLY, RequestLogEntry, authenticate, is_local
-from dragoman.bindings.stream_registry import StreamRegistry
+from dragoman.bindings.pipeline import (
+    CREDENTIALS_REQUIRED,
+    LOCAL_ONLY,
+    Pipeline,
+    RequestLogEntry,
+    authenticate,
+    is_local,
+)
 from dragoman.core.access.identity import WORKER_GRANT, Identity
 from dragoman.core.errors import Unauthenticated, Unavailable
 from dragoman.ports import WorkerHub
@@ -28,8 +34,10 @@ WORKER_SERVICE: Final = wk.DESCRIPTOR.services_by_name["WorkerService"]
 
 
 def worker_service_handler(
-    worker_hub: WorkerHub, options: ServerOptions, abort: AbortCall, streams: StreamRegistry, reader: MessageReader
+    worker_hub: WorkerHub, pipeline: Pipeline, abort: AbortCall, reader: MessageReader
 ) -> grpc.GenericRpcHandler:
+    options, streams = pipeline.options, pipeline.streams
+
     async def serve(
         frames: AsyncIterator[bytes], context: GrpcContext, log_entry: RequestLogEntry, handoff: _FrameHandoff
     ) -> None:
@@ -39,10 +47,11 @@ def worker_service_handler(
                     raise Unavailable("the server is shutting down and takes no new workers")
                 stream.identity = log_entry.identity = identity = await _authenticate_worker(context, options)
                 peer = str(context.peer())
-                first = await reader.read(context, identity.principal)
-                async with aclosing(worker_hub.connect(_parse_frames(first, frames), identity, peer)) as responses:
-                    async for response in responses:
-                        await handoff.put(response.SerializeToString())
+                with pipeline.operations.admission.stream(identity):
+                    first = await reader.read(context, identity.principal)
+                    async with aclosing(worker_hub.connect(_parse_frames(first, frames), identity, peer)) as responses:
+                        async for response in responses:
+                            await handoff.put(response.SerializeToString())
         except asyncio.CancelledError:
             if end_reason := streams.take_end_reason():
                 raise end_reason from None

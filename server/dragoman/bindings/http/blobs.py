@@ -22,6 +22,11 @@ log = logging.getLogger("dragoman.http")
 BLOB_PREFIX: Final = "/blobs/"
 
 _MEDIA_TYPE_PATTERN: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(; ?[\w-]+=[\w.+-]+)*", re.ASCII)
+_SCRIPT_OR_STYLE: Final = re.compile(r"((application|text)/(x-)?(ecma|java|j|live)script[0-9.]*|text/css)(;.*)?", re.I)
+"""JavaScript and CSS (WHATWG MIME Sniffing §4.6). With `nosniff`, browsers load no other types as scripts and styles.
+
+Our pages load those of their own origin, and what an agent has written must not be one.
+"""
 _BLOB_HEADERS: Final = {
     "Cache-Control": "private, max-age=3600, immutable",
     "Content-Security-Policy": "default-src 'none'; sandbox",
@@ -58,7 +63,7 @@ def _nothing_here(request: web.BaseRequest) -> MethodNotFound:
 
 def _headers(request: web.BaseRequest) -> dict[str, str]:
     media_type = request.query.get("type", "")
-    if not _MEDIA_TYPE_PATTERN.fullmatch(media_type):
+    if not _MEDIA_TYPE_PATTERN.fullmatch(media_type) or _SCRIPT_OR_STYLE.fullmatch(media_type):
         media_type = "application/octet-stream"
     name = quote(request.query.get("filename", ""), safe="")
     disposition = f"attachment; filename*=UTF-8''{name}" if name else "attachment"

@@ -30,7 +30,7 @@ from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Never
 
 import httptools
-from aiohttp import web
+from aiohttp import HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from multidict import CIMultiDict, MultiMapping
 from yarl import URL
@@ -60,6 +60,10 @@ _SPECIAL_HEADERS: Final = frozenset((
 """Headers that change how a connection or a response is treated. `Connection: keep-alive` changes nothing."""
 
 REQUEST_TIMEOUT_RESPONSE: Final = b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"
+
+
+COMMON_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Server": "dragoman"}
+"""Headers of every response. aiohttp's own `Server` would name its version and that of Python."""
 
 
 class Response(NamedTuple):
@@ -132,6 +136,7 @@ class PlainParser:
             or not target.startswith("/")
             or target.startswith("//")
             or "#" in target
+            or len(headers.getall("Host", ())) != 1
             or self._parser.get_http_version() != "1.1"
         ):
             return None
@@ -329,7 +334,8 @@ def encode_response(response: Response) -> bytes:
         if "\n" in value or "\r" in value:
             raise ValueError(f"the value of the header {name} has a line break")
         head.append(f"{name}: {value}\r\n")
-    head.append(f"Content-Length: {len(response.body)}\r\nDate: {_http_date(int(time.time()))}\r\n\r\n")
+    length, date = len(response.body), _http_date(int(time.time()))
+    head.append(f"X-Content-Type-Options: nosniff\r\nContent-Length: {length}\r\nDate: {date}\r\n\r\n")
     return "".join(head).encode("latin-1") + response.body
 
 
@@ -486,11 +492,11 @@ class HttpConnection(web.RequestHandler):
             max_field_size=MAX_HEADER_BYTES,
             max_headers=MAX_HEADERS,
             access_log=None,  # type: ignore[arg-type]  # None disables aiohttp's access log
+            auto_decompress=False,  # aiohttp takes some codings as none, and decodes without a limit
         )
         self._connections = connections
         self.body_budget = connections.body_budget
         self.is_over_limit = False  # whether the connection is beyond the limit: only health is served
-        self.discards_input = False  # ignores all further input until the connection closes, after BODY_DISCARD_TIMEOUT
         self._receiving_since = receiving_since  # when the head, body or message being received started; 0: none
         self._received_bytes = 0
         self._request: web.BaseRequest | None = None
@@ -506,13 +512,7 @@ class HttpConnection(web.RequestHandler):
         self._connections.remove(self)
         super().connection_lost(exc)
 
-    def pause_reading(self) -> None:
-        if not self.discards_input:
-            super().pause_reading()
-
     def data_received(self, data: bytes) -> None:
-        if self.discards_input:
-            return
         if not self._receiving_since if self._request is None else self._is_websocket and not self._received_bytes:
             self._receiving_since = self._connections.clock()
         self._received_bytes += len(data)
@@ -556,6 +556,9 @@ class HttpConnection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Sends the response, then drops its body: aiohttp keeps the response while the connection is idle."""
+        if not resp.prepared:
+            for name, value in COMMON_HEADERS.items():
+                resp.headers.setdefault(name, value)
         sent = await super().finish_response(request, resp, start_time)
         if isinstance(sent[0], web.Response):
             sent[0].body = None
@@ -602,6 +605,15 @@ class HttpConnection(web.RequestHandler):
                 limit = f"{http_timeouts.body:g} s plus 1 s for each {http_timeouts.rate} bytes received"
                 request.content.set_exception(BodyTooSlow(f"it arrives too slowly; the limit is {limit}"))
         _check_write_progress(self, transport, now, http_timeouts.stalled)
+
+
+def check_request(request: web.BaseRequest) -> None:
+    """Raises InvalidRequest for a request that another server could take for one to another host or path."""
+    hosts = len(request.headers.getall("Host", ()))
+    if hosts > 1 or (not hosts and request.version >= HttpVersion11):
+        raise InvalidRequest("Host: must be given once (RFC 9112 §3.2)")
+    if "#" in request.raw_path:
+        raise InvalidRequest('the request target has a "#"; send it as %23 (RFC 9112 §3.2)')
 
 
 def check_connection(request: web.BaseRequest) -> None:

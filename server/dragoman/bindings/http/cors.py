@@ -16,7 +16,7 @@ from aiohttp import web
 from yarl import URL
 
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.http.connections import PlainRequest
+from dragoman.bindings.http.connections import COMMON_HEADERS, PlainRequest
 from dragoman.bindings.options import ServerOptions
 from dragoman.core.errors import OriginNotAllowed
 from dragoman.core.net.addresses import is_loopback_host
@@ -185,9 +185,8 @@ def add_response_headers(request: web.BaseRequest, response: web.StreamResponse)
 
 
 def response_headers(request: web.BaseRequest) -> Mapping[str, str]:
-    """The CORS headers and request id for a response."""
-    headers: Mapping[str, str] = request.get(_RESPONSE_HEADERS, {})
-    return headers
+    """The CORS headers and request id for a response, with those that all have."""
+    return {**COMMON_HEADERS, **request.get(_RESPONSE_HEADERS, {})}
 
 
 def request_id(request: web.BaseRequest) -> str:

@@ -22,8 +22,8 @@ from dragoman.bindings.http.request import (
     AnyRequest,
     HttpExchange,
     accepts_only_json,
+    error_headers,
     idempotency_key,
-    retry_after_header,
 )
 from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version
@@ -38,7 +38,6 @@ from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect, parts
 from dragoman.wire.http import sse
 from dragoman.wire.json import request as json_request
-from dragoman.wire.json.request import AmbiguousJson
 
 _ROWS: Final = method_table.jsonrpc_rows()
 
@@ -51,6 +50,7 @@ _FAILURES_WITH_STATUS: Final = (
     (Unauthenticated, 401),
     (PermissionDenied, 403),
     (PayloadTooLarge, 413),  # as over REST: the call was not read
+    (errors.ContentCodingNotSupported, 415),
 )
 
 
@@ -76,11 +76,7 @@ class JsonRpcExchange(HttpExchange):
     async def read(self) -> None:
         if not self.request.can_read_body:
             raise ParseError("Invalid JSON payload: the body is empty")
-        try:
-            await super().read()
-        except AmbiguousJson as error:
-            self.body = error.value
-            raise
+        await super().read()
         self.parse()
 
     def parse(self) -> None:
@@ -169,7 +165,7 @@ class JsonRpcExchange(HttpExchange):
 
     async def reject(self, error: Exception) -> Response | web.StreamResponse:
         body, content_type = self.failure(error), JSON_CONTENT_TYPE
-        headers = {**challenge_headers(error), **retry_after_header(error)}
+        headers = {**challenge_headers(error), **error_headers(error)}
         status = next((status for kind, status in _FAILURES_WITH_STATUS if isinstance(error, kind)), 200)
         if status == 200 and _errors_in_stream(self.rpc.method) and not accepts_only_json(self.request):
             body, content_type = sse.frame(body), JSONRPC_SSE_FRAMING.media_type

@@ -6,7 +6,6 @@ import asyncio
 import errno
 import logging
 import socket
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -17,6 +16,7 @@ from aiohttp import web
 
 from dragoman.bindings.http.connections import HttpConnections, PlainCall
 from dragoman.bindings.options import BoundAddress, ServerOptions
+from dragoman.ports.security import ServerCertificates
 from dragoman.supervision import Background, start_task
 
 LISTEN_BACKLOG: Final = 1024
@@ -46,9 +46,7 @@ async def listen_http(
     runner = web.ServerRunner(server, shutdown_timeout=options.grace)
     await runner.setup()
     watch_task = start_task(Background.HTTP_CONNECTIONS, server.watch)
-    tls_listener = (
-        TlsListener(server, options.certificates.ssl_context, shared=options.shared) if options.certificates else None
-    )
+    tls_listener = TlsListener(server, options.certificates, shared=options.shared) if options.certificates else None
     try:
         if tls_listener is not None:
             host, port = await tls_listener.open(options.host, options.port)
@@ -74,7 +72,7 @@ class TlsListener:
     """
 
     factory: Callable[[], asyncio.BaseProtocol]
-    context: ssl.SSLContext
+    certificates: ServerCertificates
     handshake_timeout: float = 10.0
     max_handshakes: int = 512
     shared: bool = False  # other server processes listen on the same port
@@ -131,7 +129,10 @@ class TlsListener:
                 first_byte = await _peek_byte(loop, connection)
                 if first_byte == _TLS_HANDSHAKE_BYTE:
                     await loop.connect_accepted_socket(
-                        self.factory, connection, ssl=self.context, ssl_handshake_timeout=self.handshake_timeout
+                        self.factory,
+                        connection,
+                        ssl=self.certificates.ssl_context,
+                        ssl_handshake_timeout=self.handshake_timeout,
                     )
                     return
                 if first_byte:

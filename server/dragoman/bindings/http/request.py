@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import re
+import zlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ from dragoman.runtime.feeds import EventStream
 from dragoman.wire import errors
 from dragoman.wire.http import sse
 from dragoman.wire.json import request as json_request
+from dragoman.wire.json.request import AmbiguousJson
 
 T = TypeVar("T")
 
@@ -83,7 +85,11 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
 
     async def read(self) -> None:
         options = self.pipeline.options
-        self.body = await read_json(self.request, options.message_bytes, lossy_numbers=options.lossy_numbers)
+        try:
+            self.body = await read_json(self.request, options.message_bytes, lossy_numbers=options.lossy_numbers)
+        except AmbiguousJson as error:
+            self.body = error.value  # an error response of JSON-RPC repeats its id
+            raise
 
     def origin(self) -> Origin | None:
         if not isinstance(self.request, web.BaseRequest):
@@ -127,8 +133,11 @@ def idempotency_key(headers: Any) -> str:
     return key.strip().removeprefix('"').removesuffix('"') if key else ""
 
 
-def retry_after_header(error: Exception) -> dict[str, str]:
-    """The `Retry-After` header of an error, in whole seconds (RFC 9110 §10.2.3); empty if it has none."""
+def error_headers(error: Exception) -> dict[str, str]:
+    """The headers that say how to repeat a call: `Retry-After` in whole seconds (RFC 9110 §10.2.3), or the content
+    codings that are accepted (§15.5.16)."""
+    if isinstance(error, errors.ContentCodingNotSupported):
+        return {"Accept-Encoding": error.ACCEPTED}
     seconds = errors.retry_after(error)
     return {"Retry-After": str(math.ceil(seconds))} if seconds else {}
 
@@ -161,8 +170,8 @@ def max_body_bytes(message_bytes: int) -> int:
 async def read_json(request: AnyRequest, message_bytes: int, *, lossy_numbers: bool = False) -> object:
     """The JSON value of the body, or None for a request without one.
 
-    Raises ContentTypeNotSupported, PayloadTooLarge, InvalidRequest, Unavailable, ParseError, and AmbiguousJson for JSON
-    that two parsers could read differently.
+    Raises ContentTypeNotSupported, ContentCodingNotSupported, PayloadTooLarge, InvalidRequest, Unavailable, ParseError,
+    and AmbiguousJson for JSON that two parsers could read differently.
     """
     if request.method in _METHODS_WITHOUT_BODY or not request.can_read_body:
         return None
@@ -180,9 +189,9 @@ async def read_json(request: AnyRequest, message_bytes: int, *, lossy_numbers: b
 
 
 async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
-    """Reads the body. Raises PayloadTooLarge as soon as the limit is exceeded, without reading on."""
+    """Reads and decodes the body. Raises PayloadTooLarge as soon as the limit is exceeded, without reading on."""
+    decoder = _decoder_of(request, limit)
     if (request.content_length or 0) > limit:
-        _discard_compressed(request)
         raise _too_large(limit)
     if request.headers.get("Expect", "").lower() == "100-continue" and request.version >= HttpVersion11:
         # After the check above, so a client that expects 100 Continue does not send a body that is rejected.
@@ -192,16 +201,18 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
     if not request.content.is_eof() and isinstance(connection, HttpConnection):
         budget = connection.body_budget
     if budget is None and request.content.exception() is None:  # the body has been received completely
-        return request.content.read_nowait()
+        received = request.content.read_nowait()
+        return received if decoder is None else decoder.decode(received) + decoder.end()
     chunks: list[bytes] = []
     size = 0
     try:
         async for chunk in request.content.iter_any():
+            if decoder is not None:
+                chunk = decoder.decode(chunk)
             if budget is not None:
                 budget.reserve(len(chunk))
             size += len(chunk)
             if size > limit:
-                _discard_compressed(request)
                 raise _too_large(limit)
             chunks.append(chunk)
     except web.RequestPayloadError as error:
@@ -209,19 +220,62 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
     finally:
         if budget is not None:
             budget.release(size)
+    if decoder is not None:
+        decoder.end()
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
-def _discard_compressed(request: web.BaseRequest) -> None:
-    """Discards the rest of a rejected compressed body as it arrives: decompressed it can be a thousand times its size.
+_GZIP_WINDOW_BITS: Final = 16 + zlib.MAX_WBITS  # makes zlib read the header of gzip
+_CODINGS: Final = {
+    "gzip": _GZIP_WINDOW_BITS,
+    "x-gzip": _GZIP_WINDOW_BITS,  # RFC 9110 §8.4.1.3
+    "deflate": zlib.MAX_WBITS,
+}
 
-    It is still received, because closing a connection with unread bytes resets it, and the sender misses the error.
-    """
-    if "Content-Encoding" in request.headers and isinstance(request.protocol, HttpConnection):
-        request.protocol.discards_input = True
-        transport: Any = request.protocol.transport
-        if transport is not None:
-            transport.resume_reading()  # aiohttp pauses it while a body is not read
+
+def _decoder_of(request: web.BaseRequest, limit: int) -> _BodyDecoder | None:
+    """The decoder of the body's content coding; None for a plain body. Raises ContentCodingNotSupported."""
+    if "Content-Encoding" not in request.headers:
+        return None
+    named = ", ".join(request.headers.getall("Content-Encoding"))
+    codings = [coding for name in named.split(",") if (coding := name.strip().lower()) not in ("", "identity")]
+    if len(codings) > 1 or not _CODINGS.keys() >= set(codings):
+        raise errors.ContentCodingNotSupported(named)
+    return _BodyDecoder(codings[0], limit) if codings else None
+
+
+class _BodyDecoder:
+    """Decodes a body in pieces, up to `limit` bytes: a few kilobytes can be megabytes of spaces."""
+
+    def __init__(self, coding: str, limit: int) -> None:
+        self._coding = coding
+        self._left = limit
+        self._limit = limit
+        self._zlib: Any = None
+
+    def decode(self, data: bytes) -> bytes:
+        """The content of the next piece. Raises PayloadTooLarge, InvalidRequest."""
+        if self._zlib is None and data:
+            is_raw = self._coding == "deflate" and data[0] & 0x0F != zlib.DEFLATED  # many senders omit zlib's header
+            self._zlib = zlib.decompressobj(-zlib.MAX_WBITS if is_raw else _CODINGS[self._coding])
+        if not data:
+            return b""
+        try:
+            content: bytes = self._zlib.decompress(data, self._left + 1)
+        except zlib.error as error:
+            raise InvalidRequest(f"the body is not valid {self._coding}: {error}") from None
+        self._left -= len(content)
+        if self._left < 0:
+            raise _too_large(self._limit)
+        if self._zlib.unused_data:
+            raise InvalidRequest(f"the body goes on after the end of its {self._coding}")
+        return content
+
+    def end(self) -> bytes:
+        """Nothing, after the last piece. Raises InvalidRequest for a body that was cut."""
+        if self._zlib is not None and not self._zlib.eof:
+            raise InvalidRequest(f"the body ends before its {self._coding} does")
+        return b""
 
 
 def _too_large(limit: int) -> PayloadTooLarge:
@@ -315,6 +369,10 @@ async def respond_stream(
     """
     async with aclosing(events):
         first = await anext(events, None)
+        if first is None and request.method == "GET" and framing is SSE_FRAMING:
+            # The task has ended, and the client has all events. Only this status ends the reconnects of an EventSource
+            # (WHATWG HTML §9.2.3).
+            return web.Response(status=204, headers=headers)
         all_headers = {**_STREAM_HEADERS, **response_headers(request), **headers, "Content-Type": framing.media_type}
         response = web.StreamResponse(headers=all_headers)
         with suppress(ClientDisconnected):

@@ -27,9 +27,9 @@ from dragoman.bindings.http.request import (
     AnyRequest,
     HttpExchange,
     card_response,
+    error_headers,
     idempotency_key,
     named_versions,
-    retry_after_header,
 )
 from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter, request_task_id
@@ -53,7 +53,7 @@ A2A_JSON_CONTENT_TYPE: Final = "application/a2a+json"
 
 def error_response(request: AnyRequest, error: Exception, dialect: Dialect, pipeline: Pipeline) -> Response:
     encoded = _encoded_error(request, error, dialect, pipeline)
-    headers = {"Content-Type": media_type(request, dialect), **challenge_headers(error), **retry_after_header(error)}
+    headers = {"Content-Type": media_type(request, dialect), **challenge_headers(error), **error_headers(error)}
     if isinstance(error, MethodNotAllowed):
         headers["Allow"] = ", ".join(error.allowed)
     return Response(encoded.status, headers, encoded.body)

@@ -188,6 +188,7 @@ class _HttpServer:
     async def _route(self, request: web.BaseRequest) -> web.StreamResponse:
         path = request.rel_url.raw_path
         try:
+            connections.check_request(request)
             if path not in pages.HEALTH_PATHS:
                 connections.check_connection(request)
             found = self._find(request, path)
@@ -229,9 +230,10 @@ class _HttpServer:
         match, rust = (self._cached_match if len(path) <= _MAX_CACHED_PATH_CHARS else self._match)(request.method, path)
         if isinstance(match, NoMatch):
             method, path, _ = rest.canonical_path(request.method, path)
+            advice = self._colon_advice(method, path)
             if match.allow:
-                raise MethodNotAllowed(method, match.allow)
-            raise MethodNotFound(f"nothing is served at {path[:200]}")
+                raise MethodNotAllowed(method, match.allow, advice)
+            raise MethodNotFound(f"nothing is served at {path[:200]}{advice}")
         first = match.candidates[0]
         if not isinstance(first.target, RestRoute):
             return cast("Candidate[HttpEndpoint]", first)
@@ -241,9 +243,26 @@ class _HttpServer:
         return RestExchange(self._pipeline, request, path, chosen.target, chosen.variables, is_rust=rust)
 
     def _match(self, method: str, path: str) -> tuple[Match[RestRoute | HttpEndpoint] | NoMatch, bool]:
-        """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams."""
-        method, path, rust = rest.canonical_path(method, path)
-        return self._routes.match(method, path), rust
+        """Returns the match of a path, and whether the path is a2a-rust's. Raises InvalidParams.
+
+        Empty segments are ignored where nothing else matches: clients add slashes at the end and where URLs are joined.
+        """
+        canonical_method, canonical, rust = rest.canonical_path(method, path)
+        match = self._routes.match(canonical_method, canonical)
+        if isinstance(match, NoMatch) and (path.endswith("/") or "//" in path):
+            joined = "/" + "/".join(filter(None, path.split("/")))
+            return self._match(method, joined)
+        return match, rust
+
+    def _colon_advice(self, method: str, path: str) -> str:
+        """The end of an error's text, if the path had a route with a colon in place of `%3A`.
+
+        An encoded colon belongs to the id before it (RFC 3986 §2.2), so it does not begin a verb.
+        """
+        plain = path.replace("%3A", ":").replace("%3a", ":")
+        if plain == path or isinstance(self._match(method, plain)[0], NoMatch):
+            return ""
+        return f"; write the colon before the verb as it is: {plain[:200]}"
 
     def _logged(self, endpoint: HttpEndpoint) -> HttpEndpoint:
         """An endpoint whose requests are in the request log."""
@@ -277,7 +296,7 @@ class _HttpServer:
         version = minor_version(check_version(named_versions(request)))
         origin, private = self._cards.origin(request), self._options.private_pages
         card = self._cards.document(agent, origin, version, legacy=legacy, scope=scope)
-        vary = "A2A-Version, Authorization, X-API-Key" if private else "A2A-Version"
+        vary = "A2A-Version, A2A-Extensions" + (", Authorization, X-API-Key" if private else "")
         return card_response(request, card, vary=vary, private=private)
 
     async def _authenticate(self, request: web.BaseRequest, agent: str = "", scope: str = DEFAULT_SCOPE) -> Identity:

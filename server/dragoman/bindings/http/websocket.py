@@ -103,12 +103,8 @@ class WebSocketEndpoint:
             self._pipeline.record_failure(error, request.remote or "", "WebSocket")
             status = 401 if isinstance(error, errors.Unauthenticated) else 403
             return web.Response(status=status, text=error.message, headers=challenge_headers(error))
-        admission = self._pipeline.operations.admission
-        admission.open_stream(identity)
-        try:
+        with self._pipeline.operations.admission.stream(identity):
             return await self._serve_connection(request, socket, variables.get("tenant", ""), identity)
-        finally:
-            admission.close_stream(identity)
 
     async def _serve_connection(
         self, request: web.BaseRequest, socket: web.WebSocketResponse, tenant: str, identity: Identity

@@ -5,29 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
-from dragoman.cli.commands import add_group, argument, option
+from dragoman.cli.commands import Command, CommandGroup, argument, option
 from dragoman.cli.options import Json, ServerTarget, complete_agents
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman_pb.dragoman.ops import v1 as ops
 
+_AGENTS_HELP = "List, pause and resume the agents of a server; add and remove upstream A2A agents."
 _WORKERS_HELP = """List workers; release the ids of agents without workers.
 
 To run a worker: `dragoman worker`.
 """
 
 AgentId = Annotated[str, argument("AGENT", "The agent's id.", autocompletion=complete_agents)]
-
-
-def register(cli: typer.Typer) -> None:
-    add_group(
-        cli, "agents", "List, pause and resume the agents of a server; add and remove upstream A2A agents.",
-        list=list_agents, pause=pause, resume=resume, add=add, remove=remove,
-    )  # fmt: skip
-    add_group(cli, "workers", _WORKERS_HELP, list=list_workers, forget=forget)
 
 
 async def list_agents(json: Json = False, *, target: ServerTarget) -> None:
@@ -201,3 +194,18 @@ def _describe_worker_agent(agent: ops.WorkerAgent) -> Iterator[str]:
         yield f"  {worker.name} ({worker.peer}): {worker.running} running, {worker.free} free{draining}"
     if not agent.workers:
         yield "  no worker connected"
+
+
+COMMANDS: Final = {
+    "agents": CommandGroup(
+        _AGENTS_HELP,
+        {
+            "list": Command(list_agents),
+            "pause": Command(pause),
+            "resume": Command(resume),
+            "add": Command(add),
+            "remove": Command(remove),
+        },
+    ),
+    "workers": CommandGroup(_WORKERS_HELP, {"list": Command(list_workers), "forget": Command(forget)}),
+}

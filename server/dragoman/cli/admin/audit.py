@@ -6,13 +6,11 @@ import sys
 from collections.abc import Iterable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Annotated
-
-import typer
+from typing import Annotated, Final
 
 from dragoman.cli import ExitCode, print_error
 from dragoman.cli.admin import open_admin_client
-from dragoman.cli.commands import add_group, argument, option
+from dragoman.cli.commands import Command, CommandGroup, argument, option
 from dragoman.cli.options import ServerTarget, StoreUrl
 from dragoman.cli.output import ConsoleOutput
 from dragoman.core.audit import AuditChainBroken, AuditChainVerifier, parse_audit_line
@@ -23,10 +21,6 @@ _AUDIT_HELP = """Export and verify the audit log.
 The log records who did what to which task, rejected requests, operator actions and erasures. It is append-only; each
 entry contains the hash of the previous one.
 """
-
-
-def register(cli: typer.Typer) -> None:
-    add_group(cli, "audit", _AUDIT_HELP, export=export, verify=verify)
 
 
 async def export(
@@ -84,3 +78,6 @@ def _verify_lines(lines: Iterable[str]) -> ExitCode:
     print(f"entries {first} to {chain.number} are intact; principals erased in {chain.erased}")
     print(f"hash of the last entry: {chain.hash.hex()}")
     return ExitCode.OK
+
+
+COMMANDS: Final = {"audit": CommandGroup(_AUDIT_HELP, {"export": Command(export), "verify": Command(verify)})}

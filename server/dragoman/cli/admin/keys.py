@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-import typer
-
 from dragoman.cli import print_note
 from dragoman.cli.admin import open_admin_client
-from dragoman.cli.commands import add_group, argument, flag, option
+from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
@@ -23,10 +21,6 @@ For operators: callers with the grant `operator`; on a server without authentica
 """
 
 
-def register(cli: typer.Typer) -> None:
-    add_group(cli, "keys", _KEYS_HELP, create=create, list=list_keys, rotate=rotate, revoke=revoke)
-
-
 async def create(
     name: Annotated[str, argument("NAME", "A name that says what the key is for.")],
     principal: Annotated[
@@ -34,7 +28,9 @@ async def create(
     ] = "",
     grant: Annotated[
         list[str] | None,
-        option("--grant", "GRANT", "operator, viewer, agent:ID, scope:NAME, worker, worker:ID; may be repeated."),
+        option(
+            "--grant", "GRANT", "operator, viewer, auditor, agent:ID, scope:NAME, worker, worker:ID; may be repeated."
+        ),
     ] = None,
     expires: Annotated[str, option("--expires", "AGE", "How long the key is valid: 90d, 12h. [no expiry]")] = "",
     json: Json = False,
@@ -50,8 +46,8 @@ async def create(
     """Create an API key and print it. It is printed only once; the store keeps a hash.
 
     Without grants the key may call every agent, but is not an operator. `agent:ID` restricts it to that agent,
-    `scope:NAME` to that scope. `viewer` allows it to see what operators see, and to change nothing. `worker` allows it
-    to run workers (`dragoman worker`) for any agent, `worker:ID` for that agent.
+    `scope:NAME` to that scope. `viewer` allows it to see what operators see, and to change nothing, `auditor` to export
+    the audit log. `worker` allows it to run workers (`dragoman worker`) for any agent, `worker:ID` for that agent.
 
     **Examples**
 
@@ -154,3 +150,11 @@ def _describe_key(key: ops.ApiKey) -> tuple[str]:
         if key.HasField(name)
     ]
     return ("  ".join(words),)
+
+
+COMMANDS: Final = {
+    "keys": CommandGroup(
+        _KEYS_HELP,
+        {"create": Command(create), "list": Command(list_keys), "rotate": Command(rotate), "revoke": Command(revoke)},
+    )
+}

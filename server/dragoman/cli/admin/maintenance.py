@@ -9,16 +9,18 @@ from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
+from urllib.parse import urlsplit
 
 import typer
 
 from dragoman.cli import ExitCode, format_count, options
 from dragoman.cli.admin import open_admin_client, store_settings
-from dragoman.cli.commands import argument, flag, option
+from dragoman.cli.commands import Command, argument, flag, option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.cli.tasks import bulk
 from dragoman.cli.tasks.bulk import ChangedSince, MetadataFilter, TextFilter, Yes
+from dragoman.core.net.addresses import is_loopback_host
 from dragoman_pb.dragoman.ops import v1 as ops
 
 
@@ -105,13 +107,15 @@ async def backup(
 ) -> None:
     """Copy a store while it is in use, and verify the copy.
 
-    Without --store the server writes the copy on its own machine. DEST must not exist.
+    Without --store the server writes the copy on its own machine. DEST must not exist. For a server on another machine
+    it is a name: the server creates the folder beside its store.
 
     **Example**: `dragoman backup /var/backups/dragoman-$(date +%F)`
     """
     from dragoman.wiring.offline_admin import copy_store
 
-    folder, copied_bytes = destination.absolute(), 0
+    host = urlsplit(target.server if "//" in target.server else f"//{target.server}").hostname or ""
+    folder, copied_bytes = destination.absolute() if store or is_loopback_host(host) else destination, 0
     if store:
         async with aclosing(copy_store(store_settings(store), folder)) as steps:
             async for step in steps:
@@ -153,6 +157,7 @@ async def restore(
     if restored.pushes:
         out.line(f"pushes       {format_count(restored.pushes, 'receiver')}; events since the backup are sent again")
     out.line(f"epoch        {restored.epoch}, before {restored.previous_epoch}")
+    out.line("signing      a new key signs webhooks and cards, and links to contents from before are invalid")
     out.line("cursors      of the old store are rejected (INVALID_ARGUMENT: another epoch); clients read anew")
     out.line("keys         idempotency keys used since the backup are unknown: a repeated send runs again")
     out.line("erasures     tasks purged since the backup are back; purge them again")
@@ -176,3 +181,11 @@ def _print_progress(done: int, total: int) -> None:
         end = "\n" if done == total else ""
         percent = done * 100 // max(total, 1)
         print(f"\r{percent:3} % of {format_count(total, 'byte')}", end=end, file=sys.stderr, flush=True)
+
+
+COMMANDS: Final = {
+    "purge": Command(purge),
+    "export": Command(export),
+    "backup": Command(backup),
+    "restore": Command(restore),
+}

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Final
 
-import typer
-
-from dragoman.cli.commands import add_group, argument, option
+from dragoman.cli.commands import Command, CommandGroup, argument, option
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner, complete_tasks
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman_pb.dragoman.ops import v1 as ops
-
-
-def register(cli: typer.Typer) -> None:
-    help = "List push configurations and redeliver events."
-    add_group(cli, "push", help, list=list_configs, redeliver=redeliver)
 
 
 async def list_configs(
@@ -101,3 +94,11 @@ def _describe_config(config: ops.PushConfig) -> Iterator[str]:
         outcome = one.error or f"HTTP {one.status}"
         yield f"  {format_time(one.time)}  event {one.sequence}  {outcome}  ({one.milliseconds} ms)"
     yield ""
+
+
+COMMANDS: Final = {
+    "push": CommandGroup(
+        "List push configurations and redeliver events.",
+        {"list": Command(list_configs), "redeliver": Command(redeliver)},
+    )
+}

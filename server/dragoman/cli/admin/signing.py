@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
-import typer
-
-from dragoman.cli.commands import add_command, add_group, argument, option
+from dragoman.cli.commands import Command, CommandGroup, argument, option
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman_pb.dragoman.ops import v1 as ops
@@ -16,12 +14,8 @@ _SIGNING_HELP = """List, rotate and withdraw the keys that sign push notificatio
 A new key is published at /.well-known/jwks.json before it signs; the previous one stays published for some time.
 """
 
-
-def register(cli: typer.Typer) -> None:
-    group = add_group(cli, "signing", _SIGNING_HELP, list=list_keys, rotate=rotate)
-    # One key id in 64 begins with a dash and would be parsed as an option.
-    ids_are_words = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
-    add_command(group, "withdraw", withdraw, context_settings=ids_are_words)
+_IDS_ARE_WORDS: Final = {"ignore_unknown_options": True, "help_option_names": ["--help"]}
+"""One key id in 64 begins with a dash and would be parsed as an option."""
 
 
 async def list_keys(json: Json = False, *, target: ServerTarget) -> None:
@@ -82,3 +76,15 @@ def _describe_key(key: ops.SigningKey) -> tuple[str]:
     if key.HasField("until"):
         words.append(f"published until {format_time(key.until, seconds=False)}")
     return ("  ".join(words),)
+
+
+COMMANDS: Final = {
+    "signing": CommandGroup(
+        _SIGNING_HELP,
+        {
+            "list": Command(list_keys),
+            "rotate": Command(rotate),
+            "withdraw": Command(withdraw, context_settings=_IDS_ARE_WORDS),
+        },
+    )
+}

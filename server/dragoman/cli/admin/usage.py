@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -12,11 +11,12 @@ from typing import Annotated, Final
 import typer
 
 from dragoman.cli import format_count, print_note
-from dragoman.cli.commands import option
+from dragoman.cli.commands import Command, option
 from dragoman.cli.options import AgentFilter, Json, ScopeFilter, ServerTarget, TaskOwner, age_option
 from dragoman.cli.output import ConsoleOutput, format_elapsed, json_line
 from dragoman.client.operations import Operator
 from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS, KEPT_HOURS
+from dragoman.ids import now_ms
 from dragoman_pb.dragoman.ops import v1 as ops
 
 PAGE_ROWS: Final = 1000
@@ -90,7 +90,7 @@ async def overview(
     out = ConsoleOutput()
     if not agents and not json:
         print_note(f"no unfinished tasks, and nothing in the last {format_count(hours, 'hour')}")
-    for line in map(json_line, agents) if json else format_overview(agents, time.time() * 1000):
+    for line in map(json_line, agents) if json else format_overview(agents, now_ms()):
         out.line(line)
 
 
@@ -173,3 +173,6 @@ def format_overview(agents: Sequence[ops.AgentOverview], now: float) -> list[str
 def _format_open_tasks(tasks: ops.OpenTasks, now: float) -> str:
     age = f" ({format_elapsed(now - tasks.oldest.ToMilliseconds())})" if tasks.HasField("oldest") else ""
     return f"{tasks.count:,}{'+' if tasks.is_minimum else ''}{age}"
+
+
+COMMANDS: Final = {"usage": Command(usage), "overview": Command(overview)}

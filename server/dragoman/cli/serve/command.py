@@ -20,10 +20,11 @@ import orjson
 import typer
 
 from dragoman.cli import ExitCode, format_count, logs, process_setup
-from dragoman.cli.commands import add_command, argument, flag
+from dragoman.cli.commands import Command, argument, flag
 from dragoman.cli.serve.options import help_with_examples, option_parameters, serve_options
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
+from dragoman.cli.standard_streams import write_if_possible
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError, load_settings
@@ -31,10 +32,6 @@ from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, load_own_app
 from dragoman.wiring.app import App, open_app
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
-
-
-def register(cli: typer.Typer) -> None:
-    add_command(cli, "serve", serve, option_parameters(serve_options()), help=help_with_examples(serve))
 
 
 def serve(
@@ -113,7 +110,7 @@ def run_server(
         settings = settings.replaced(connections=process_setup.raise_open_file_limit(settings.limits.connections))
         own = load_own_app(settings)  # before Ctrl-C is taken over, so that it still interrupts the import
         parent = SupervisorChannel.inherited(supervised) if supervised is not None else None
-        changed_at = standby.report_loaded()["changed_at"] if standby is not None else 0.0
+        changed_at = standby.report_loaded() if standby is not None else 0.0
         process_setup.run_until_complete(_serve(settings, own, parent, standby, changed_at))
     except process_setup.StartInterrupted:
         log.info("stopped during the start")
@@ -161,6 +158,7 @@ async def _serve(
             following = asyncio.create_task(_follow_supervisor(parent, app, settings), name="parent")
             stack.callback(following.cancel)
         notifier.notify(READY)
+        logs.keep_own_loggers()
         # Everything loaded so far stays. Scanning it in each full collection would block the loop for 100 ms.
         gc.collect()
         gc.freeze()
@@ -232,7 +230,7 @@ def _announce(app: App, settings: Settings, pids: Sequence[int] = ()) -> None:
             "credentials reach this server unencrypted; pass --tls-cert and --tls-key, or put a TLS proxy in front"
         )
     if settings.process.log_format == "text":
-        print(banner(app, settings, len(pids)), flush=True)
+        write_if_possible(banner(app, settings, len(pids)))
         return
     log.info(
         "serving",
@@ -349,3 +347,6 @@ def sample_part(spec: AgentSpec) -> dict[str, Any]:
         if mode in _SAMPLE_PARTS:
             return _SAMPLE_PARTS[mode]
     return {"raw": base64.b64encode(b"hello").decode(), "mediaType": modes[0] if modes else "text/plain"}
+
+
+COMMANDS: Final = {"serve": Command(serve, lambda: option_parameters(serve_options()), help_with_examples)}

@@ -195,15 +195,15 @@ class Standby:
             if message["order"] == name:
                 return message
 
-    def report_loaded(self) -> dict[str, Any]:
+    def report_loaded(self) -> float:
         """Reports `loaded`, and waits for `serve`. From then on the signals of the terminal are for this process, too.
 
-        Raises StandbyEnded.
+        Returns the time of the change that it was started for, in seconds since the epoch. Raises StandbyEnded.
         """
         self.channel.socket.sendall(json.dumps({"report": "loaded"}).encode() + b"\n")
         order = self.await_order("serve")
         os.setpgid(0, os.getpgid(os.getppid()))
-        return order
+        return float(order["changed_at"])
 
     async def restarts_before(self, stop: Coroutine[Any, Any, object]) -> bool:
         """Waits for the order `restart`: True. False if the process has to stop, or nobody can give orders any more."""

@@ -13,7 +13,7 @@ import typer
 
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, format_count, print_error, print_note
-from dragoman.cli.commands import add_command, argument, flag, option
+from dragoman.cli.commands import Command, argument, flag, option
 from dragoman.cli.options import (
     AgentFilter,
     ContextFilter,
@@ -94,11 +94,6 @@ class Answers:
     dry_run: DryRun = False
     yes: Yes = False
     json: Json = False
-
-
-def register(cli: typer.Typer) -> None:
-    add_command(cli, "cancel", cancel)
-    add_command(cli, "rerun", rerun)
 
 
 async def cancel(task: _OptionalTask = "", *, tasks: TaskFilter, answers: Answers, target: ServerTarget) -> ExitCode:
@@ -268,3 +263,6 @@ def _show_progress(text: str) -> None:
     if sys.stderr.isatty():
         sys.stderr.write(f"\r\x1b[K{text}")
         sys.stderr.flush()
+
+
+COMMANDS: Final = {"cancel": Command(cancel), "rerun": Command(rerun)}

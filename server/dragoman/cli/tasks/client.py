@@ -17,7 +17,7 @@ from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import flag, option
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, ServerTarget, http_address
 from dragoman.client.calls import Client, current_traceparent
-from dragoman.client.transport import CallOptions, ContentReceiver
+from dragoman.client.options import CallOptions, ContentReceiver
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
 from dragoman_pb.dragoman.ops import v1 as ops
 

@@ -7,10 +7,9 @@ from contextlib import aclosing
 from typing import Annotated, Final
 
 import orjson
-import typer
 from google.protobuf.timestamp_pb2 import Timestamp
 
-from dragoman.cli.commands import add_command, argument, flag, option
+from dragoman.cli.commands import Command, argument, flag, option
 from dragoman.cli.options import Json, ServerTarget, TaskOwner, complete_tasks, time_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name, text_of
 from dragoman.cli.tasks.client import naming_agents, scope_and_agent, task_client
@@ -26,10 +25,6 @@ MAX_WATCHED_TASKS: Final = 200  # tasks of which `logs` reads the state at a tim
 SHOWN_WITHOUT_SINCE: Final = 10  # earlier changes that `logs` shows without --since
 MAX_TEXT: Final = 100  # characters of a message or a chunk on a line
 _NO_TIME: Final = "-".ljust(len("2026-11-24 10:15:30"))
-
-
-def register(cli: typer.Typer) -> None:
-    add_command(cli, "logs", logs)
 
 
 async def logs(
@@ -213,3 +208,6 @@ async def _print_changes(
                 lines.print(one.agent, one.scope, one.task.id, pb.StreamResponse(status_update=update))
             if not follow:
                 break
+
+
+COMMANDS: Final = {"logs": Command(logs)}

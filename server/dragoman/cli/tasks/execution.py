@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import asdict
+from typing import Final
 
-import typer
-
-from dragoman.cli.commands import add_command
+from dragoman.cli.commands import Command
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
+from dragoman.ids import now_ms
 from dragoman_pb.dragoman.ops import v1 as ops
-
-
-def register(cli: typer.Typer) -> None:
-    add_command(cli, "explain", explain)
-    add_command(cli, "steps", list_steps)
 
 
 async def explain(task: TaskId, *, owner: TaskOwner, json: Json = False, target: ServerTarget) -> None:
@@ -67,7 +61,7 @@ async def list_steps(task: TaskId, *, owner: TaskOwner, json: Json = False, targ
 def _format_step(step: ops.TaskStep, width: int) -> str:
     state = ops.TaskStepState.Name(step.state).removeprefix("TASK_STEP_STATE_")
     started, ended, wake_at = (at.ToMilliseconds() for at in (step.started, step.ended, step.wake_at))
-    if 0 < wake_at <= time.time() * 1000:
+    if 0 < wake_at <= now_ms():
         state = "SLEPT"
     columns = [step.name.ljust(width), f"{state:<8}", f"attempt {step.attempt:<3}", format_time(started)]
     if wake_at:
@@ -124,5 +118,8 @@ def _format_holder(explanation: ops.Explanation) -> str:
     where = "this server" if explanation.here else "another process"
     if not explanation.session_expires:
         return f"session {explanation.session}, which has expired"
-    left = explanation.session_expires / 1000 - time.time()
+    left = (explanation.session_expires - now_ms()) / 1000
     return f"session {explanation.session} of {where}, expires in {left:.0f} s unless renewed"
+
+
+COMMANDS: Final = {"explain": Command(explain), "steps": Command(list_steps)}

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated, Final
-
-import typer
 
 from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_note
-from dragoman.cli.commands import add_command, flag, option
+from dragoman.cli.commands import Command, flag, option
 from dragoman.cli.options import (
     AgentFilter,
     Json,
@@ -28,15 +25,11 @@ from dragoman.cli.tasks.client import open_task_client, scope_and_agent, served_
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.core.task import states
+from dragoman.ids import now_ms
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_MESSAGE_WIDTH: Final = 60  # characters of a task's status message in a list
-
-
-def register(cli: typer.Typer) -> None:
-    for name, command in (("get", get), ("watch", watch), ("list", list_tasks)):
-        add_command(cli, name, command)
 
 
 async def get(
@@ -158,7 +151,7 @@ async def list_tasks(
         return
     more_columns = ("STATUS", "SCOPE", "CONTEXT", "CHANGED", "USAGE") if wide else ()
     header = ("STATE", "AGENT", "AGE", "ID", "MESSAGE", *more_columns)
-    now = time.time() * 1000
+    now = now_ms()
     rows = [_list_row(one, now, wide=wide) for one in listed]
     out.table(header, rows, [one.task.status.state for one in listed])
 
@@ -177,3 +170,6 @@ def _list_row(one: ops.ListedTask, now: float, *, wide: bool) -> tuple[str, ...]
         return row
     text = (text_of(status.message) if one.summary else "")[:MAX_MESSAGE_WIDTH] or "-"
     return (*row, text, one.scope, one.task.context_id, format_time(status.timestamp), format_usage(one.task))
+
+
+COMMANDS: Final = {"get": Command(get), "watch": Command(watch), "list": Command(list_tasks)}

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.commands import add_command, argument, flag, option, run_command
+from dragoman.cli.commands import Command, argument, flag, option, run_command
 from dragoman.cli.options import DEFAULT_MESSAGE_BYTES, AgentName, Json, Save, ServerTarget
 from dragoman.cli.output import ConsoleOutput, state_name
 from dragoman.cli.tasks.client import ProtocolOptions, check_scope, command_line, naming_agents, task_client
@@ -23,10 +23,6 @@ from dragoman.client.calls import message as message_of
 from dragoman.client.content import to_part
 from dragoman.client.turn_stream import first_event
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-
-
-def register(cli: typer.Typer) -> None:
-    add_command(cli, "send", send)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,3 +156,6 @@ def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
         except OSError as error:
             raise FileError(f"--file {path}: {error.strerror or error}") from error
     return parts
+
+
+COMMANDS: Final = {"send": Command(send)}

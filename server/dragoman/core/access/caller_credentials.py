@@ -44,8 +44,7 @@ class ApiKey:
 
     id: str
     name: str  # a label for people
-    principal: str
-    """The owner of the tasks that it can access; several keys may share one."""
+    principal: str  # the owner of the tasks that it can access; several keys may share one
     grants: frozenset[str] = frozenset()
     digest: bytes = field(repr=False)
     created: int

@@ -1,9 +1,9 @@
 """Callers: identities, grants, access policy and task isolation (A2A 1.0 §7).
 
-Grants are texts. `operator` allows dragoman.ops.v1, `viewer` those of its operations that only read. `agent:ID` and
-`scope:NAME` restrict calls and these operations: a caller with grants of one kind may call only what they name, a
-caller without any may call everything. `worker`, or `worker:ID` for one agent, allows running agents
-(dragoman.worker.v1) and has no effect on calls.
+Grants are texts. `operator` allows dragoman.ops.v1, `viewer` those of its operations that only read, `auditor` the
+export of the audit log. `agent:ID` and `scope:NAME` restrict calls and these operations: a caller with grants of one
+kind may call only what they name, a caller without any may call everything. `worker`, or `worker:ID` for one agent,
+allows running agents (dragoman.worker.v1) and has no effect on calls.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from dragoman.core.names import AGENT_ID, ANONYMOUS_PRINCIPAL, ByAgent, Owner, p
 
 OPERATOR_GRANT: Final = "operator"
 VIEWER_GRANT: Final = "viewer"
+AUDITOR_GRANT: Final = "auditor"
+OPERATION_GRANTS: Final = (OPERATOR_GRANT, VIEWER_GRANT, AUDITOR_GRANT)
 AGENT_GRANT_PREFIX: Final = "agent:"
 SCOPE_GRANT_PREFIX: Final = "scope:"
 WORKER_GRANT: Final = "worker"
@@ -31,6 +33,7 @@ class Identity:
     grants: frozenset[str] = frozenset()
     credential_id: str = ""
     """The id of its API key, or `certificate:` and the id of its certificate."""
+    expires: int = 0  # when its token ends, in milliseconds since the epoch; 0 for credentials that are looked up again
 
     @property
     def is_authenticated(self) -> bool:
@@ -82,8 +85,7 @@ class AccessPolicy:
 
     credentials_required: bool = False  # callers must present credentials, except for the agents below
     public_agents: frozenset[str] = frozenset()  # the ids of agents that anyone may call; `*` for all
-    hides_agents: bool = False
-    """Agents that a caller may not call look as if they did not exist."""
+    hides_agents: bool = False  # agents that a caller may not call look as if they did not exist
 
     @property
     def is_closed(self) -> bool:
@@ -120,11 +122,9 @@ def check_grants(grants: Iterable[str]) -> frozenset[str]:
         agent = kind + colon == AGENT_GRANT_PREFIX and AGENT_ID.fullmatch(name)
         scope = kind + colon == SCOPE_GRANT_PREFIX and name and name.isprintable()
         worker = kind == WORKER_GRANT and (not colon or AGENT_ID.fullmatch(name))
-        if not (grant in (OPERATOR_GRANT, VIEWER_GRANT) or agent or scope or worker):
-            known = (
-                f"{OPERATOR_GRANT}, {VIEWER_GRANT}, {AGENT_GRANT_PREFIX}ID, {SCOPE_GRANT_PREFIX}NAME, {WORKER_GRANT},"
-                f" {WORKER_GRANT}:ID"
-            )
+        if not (grant in OPERATION_GRANTS or agent or scope or worker):
+            forms = (f"{AGENT_GRANT_PREFIX}ID", f"{SCOPE_GRANT_PREFIX}NAME", WORKER_GRANT, f"{WORKER_GRANT}:ID")
+            known = ", ".join((*OPERATION_GRANTS, *forms))
             raise ValueError(f'"{grant}" is not a grant; use {known}')
     return frozenset(grants)
 
@@ -137,10 +137,11 @@ def check_principal(principal: str) -> str:
         )
     if len(principal) > MAX_PRINCIPAL_LENGTH:
         raise ValueError(f"must have at most {MAX_PRINCIPAL_LENGTH} characters")
-    if principal.startswith(RESERVED_PRINCIPAL_PREFIX):
-        raise ValueError(f'must not begin with "{RESERVED_PRINCIPAL_PREFIX}"')
-    if principal == ANONYMOUS_PRINCIPAL:
-        raise ValueError(f'"{ANONYMOUS_PRINCIPAL}" is the name of callers without credentials; choose another name')
+    for prefix in (RESERVED_PRINCIPAL_PREFIX, LOCAL_PRINCIPAL_PREFIX):
+        if principal.startswith(prefix):
+            raise ValueError(f'must not begin with "{prefix}"')
+    if whose := RESERVED_PRINCIPALS.get(principal):
+        raise ValueError(f'"{principal}" is the name of {whose}; choose another name')
     return principal
 
 
@@ -148,6 +149,12 @@ IsolationPolicy = Literal["owner", "scope"]
 ISOLATION_POLICIES: Final[tuple[IsolationPolicy, ...]] = get_args(IsolationPolicy)
 
 RESERVED_PRINCIPAL_PREFIX: Final = "shared:"  # the prefix of internal principals, which callers cannot have
+LOCAL_PRINCIPAL_PREFIX: Final = "local:"  # the prefix of users of this machine who run commands on the store itself
+STATIC_TOKEN_PRINCIPAL: Final = "token"
+RESERVED_PRINCIPALS: Final = {
+    ANONYMOUS_PRINCIPAL: "callers without credentials",
+    STATIC_TOKEN_PRINCIPAL: "callers with the token of --token",
+}
 SHARED_PRINCIPAL: Final = f"{RESERVED_PRINCIPAL_PREFIX}scope"  # stands for all principals of a scope
 
 

@@ -25,7 +25,6 @@ Most access tokens have JWT, or no `typ`."""
 GRANT_SCOPE_PREFIX: Final = "dragoman:"
 """The prefix of a scope that is a grant: `dragoman:operator`, `dragoman:agent:echo`."""
 
-RESERVED_PRINCIPALS: Final = frozenset(("anonymous", "token"))  # principals with a meaning of their own in this server
 MAX_TOKEN_TIME: Final = 1e15  # seconds since the epoch; times beyond are invalid
 INVALID_TOKEN_ERROR: Final = "invalid_token"
 
@@ -85,10 +84,6 @@ def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> identity.
         raise invalid_token(
             f"the token's {issuer.principal_claim} is not a valid name of a principal: {error}"
         ) from error
-    if name in RESERVED_PRINCIPALS:
-        raise invalid_token(
-            f"the token's {issuer.principal_claim} is a reserved name in this server; give the issuer an alias"
-        )
     scopes = _token_scopes(claims, issuer)
     if lacking := [scope for scope in issuer.required_scopes if scope not in scopes]:
         raise PermissionDenied(
@@ -96,7 +91,9 @@ def identity_from_claims(claims: Mapping[str, Any], issuer: Issuer) -> identity.
             scope=" ".join(issuer.required_scopes),
             log_details={"issuer": issuer.url, "principal": name},
         )
-    return identity.Identity(name, frozenset(grant for scope in scopes for grant in _grants_of_scope(scope, issuer)))
+    grants = frozenset(grant for scope in scopes for grant in _grants_of_scope(scope, issuer))
+    expires = round(((_time_claim(claims, "exp") or 0) + issuer.skew) * 1000)
+    return identity.Identity(name, grants, expires=expires)
 
 
 def find_claim(claims: Mapping[str, Any], name: str) -> Any:
@@ -113,7 +110,7 @@ def _grants_of_scope(scope: str, issuer: Issuer) -> tuple[str, ...]:
     # Restricting grants count with and without prefix: an unknown agent restricts to nothing, and dropping it would
     # allow everything. Granting ones need our prefix: a scope `worker` may have another meaning for the issuer.
     grant = scope.removeprefix(GRANT_SCOPE_PREFIX)
-    is_privilege = grant.partition(":")[0] == identity.WORKER_GRANT or grant == identity.OPERATOR_GRANT
+    is_privilege = grant.partition(":")[0] == identity.WORKER_GRANT or grant in identity.OPERATION_GRANTS
     is_restriction = grant.startswith((identity.AGENT_GRANT_PREFIX, identity.SCOPE_GRANT_PREFIX))
     direct = (grant,) if is_restriction or (is_privilege and grant != scope) else ()
     return (*issuer.grants.get(scope, ()), *direct)
@@ -173,17 +170,22 @@ class Issuer:
     """Scopes that the console requests at a sign-in. Some may be grants."""
 
     def __post_init__(self) -> None:
-        _check_url("url", self.url)
+        check_url("url", self.url)
         if not self.audience:
             raise ValueError("audience: is required; it is the issuer's name for this server")
         if self.alias and not AGENT_ID.fullmatch(self.alias):
             raise ValueError(f'alias: "{self.alias}" must be a lower-case letter, then letters, digits or "-"')
+        if self.alias:
+            try:
+                identity.check_principal(f"{self.alias}:x")
+            except ValueError as error:
+                raise ValueError(f'alias: a principal {error}, as those of "{self.alias}" would') from error
         if unknown := [name for name in self.algorithms if name not in TOKEN_ALGORITHMS]:
             raise ValueError(f"algorithms: {', '.join(unknown)} is not accepted; use {', '.join(TOKEN_ALGORITHMS)}")
         if not self.algorithms:
             raise ValueError("algorithms: must name at least one")
         if "://" in self.jwks:
-            _check_url("jwks", self.jwks, query=True)
+            check_url("jwks", self.jwks, query=True)
         if not self.principal_claim:
             raise ValueError("principal_claim: must name a claim")
         for scope, granted in self.grants.items():
@@ -296,7 +298,7 @@ def _seconds(value: Any) -> float:
     return float(value)
 
 
-def _check_url(name: str, url: str, *, query: bool = False) -> None:
+def check_url(name: str, url: str, *, query: bool = False) -> None:
     """Checks a URL. Keys fetched without TLS could be forged, so http is allowed on loopback only."""
     try:
         parts = urlsplit(url)

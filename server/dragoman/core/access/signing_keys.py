@@ -30,8 +30,7 @@ MAX_KEY_PERIOD_MS: Final = 366 * 86_400_000  # the maximum of both, in milliseco
 class SigningKey:
     """A stored signing key."""
 
-    id: str
-    """The thumbprint of its public key (RFC 7638), which is the `kid` of signatures."""
+    id: str  # the thumbprint of its public key (RFC 7638), which is the `kid` of signatures
     algorithm: SigningAlgorithm
     seed: str
     """The stored form of its private key's seed; empty for the key derived from the store's secret."""

@@ -89,11 +89,9 @@ class AgentSpec:
     """`authentication.credentials` of 0.1 cards: what private cards tell their readers. Never checked."""
     interface_descriptions: Mapping[str, str] = field(default_factory=dict)
     """`description` of interfaces on 0.3 cards, which fasta2a has, by transport."""
-    state_transition_history: bool = False
-    """The capability `stateTransitionHistory` of cards of 0.3 and before."""
+    state_transition_history: bool = False  # the capability `stateTransitionHistory` of cards of 0.3 and before
     extended_skills: tuple[Skill, ...] = ()  # skills that only authenticated callers see (1.0 §3.1.11)
-    default: bool = False
-    """Whether it is the root agent, which serves requests that name no agent."""
+    default: bool = False  # whether it is the root agent, which serves requests that name no agent
     streaming: bool = True
     """Whether it supports streams and subscriptions; otherwise they are rejected and the card says so."""
     direct: bool = False  # whether it may reply with a Message instead of a task
@@ -101,8 +99,7 @@ class AgentSpec:
     crash_retries: int = 0
     """Further attempts of a turn after the process that ran it died; 0 ends the task as FAILED."""
     max_attempts: int = 1  # how often a turn is run that fails
-    idle_limit: float = 0.0
-    """Seconds without an event after which a turn is stopped; 0 for none."""
+    idle_limit: float = 0.0  # seconds without an event after which a turn is stopped; 0 for none
     time_limit: float = 0.0  # maximum seconds of a turn; 0 for none
     while_working: Literal["queue", "refuse"] = "queue"  # the handling of a message for a running task
     retention: Mapping[int, int] = field(default_factory=dict)

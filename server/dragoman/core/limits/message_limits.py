@@ -28,8 +28,7 @@ MAX_CANCEL_METADATA_BYTES: Final = 64 * 1024
 MAX_PARTS: Final = 10_000  # parts in a message
 MAX_ID_LENGTH: Final = 512  # characters in an id that a client chose
 
-ANY_MEDIA_TYPE: Final = ("*/*",)
-"""The input modes of an agent that accepts all media types, or checks its input itself."""
+ANY_MEDIA_TYPE: Final = ("*/*",)  # the input modes of an agent that accepts all media types, or checks its input itself
 
 
 def check_size(size: int, limit: int) -> None:

@@ -22,10 +22,8 @@ class AddressKind(IntEnum):
 
     PUBLIC = 0  # always allowed
     INTERNAL = 1  # decided by the operator's allow-list
-    LOOPBACK = 2
-    """Allowed for a server that only its own machine uses, or by an entry that names loopback itself."""
-    FORBIDDEN = 3
-    """Never allowed: no receiver can be there, or it hands out credentials."""
+    LOOPBACK = 2  # allowed for a server that only its own machine uses, or by an entry that names loopback itself
+    FORBIDDEN = 3  # never allowed: no receiver can be there, or it hands out credentials
 
 
 class AddressRange(NamedTuple):

@@ -41,8 +41,7 @@ class PushRecord:
     created: int
     last_delivered: int
     """The last event that was accepted by the receiver, or is not meant for it."""
-    last_state_sent: int = 0
-    """The last task state that was sent, for receivers of state changes only."""
+    last_state_sent: int = 0  # the last task state that was sent, for receivers of state changes only
     state: PushState = PushState.LIVE
     reason: str = ""
     """Why it is dead or has ended; while live, why the last attempt failed."""
@@ -54,8 +53,7 @@ class PushRecord:
     """The fencing token. Reports with an older token are ignored."""
     attempt_count: int = 0  # number of all attempts
     last_sequence: int = 0  # the sequence of the task's last event
-    task_ended: bool = False
-    """Whether the task has ended, so that no event follows `last_sequence`."""
+    task_ended: bool = False  # whether the task has ended, so that no event follows `last_sequence`
     task_id: str = ""  # as its client knows it
     agent: str = ""
 
@@ -79,8 +77,7 @@ class DeliveryAttempt:
 class DeliveryOutcome(IntEnum):
     """The result of an attempt."""
 
-    SKIPPED = 0
-    """No attempt: there are no events up to `last_delivered` for this receiver."""
+    SKIPPED = 0  # no attempt: there are no events up to `last_delivered` for this receiver
     DELIVERED = 1
     FAILED = 2
     ENDED = 3  # the receiver answered 410 Gone
@@ -103,8 +100,7 @@ class DeliveryReport:
     give_up_after: int = 0
     """After a failure: milliseconds of continuous failure after which the configuration is GIVEN_UP."""
     release: bool = False  # releases the claim, unless more events are due
-    hand_over: bool = False
-    """Releases the claim in any case, so that another process continues."""
+    hand_over: bool = False  # releases the claim in any case, so that another process continues
 
 
 def replace_record(new: PushRecord, previous: PushRecord | None, now: int) -> PushRecord:

@@ -161,8 +161,7 @@ class FoundTasks:
 
     tasks: list[FoundTask] = field(default_factory=list)
     next: SearchPosition | None = None  # where the next page continues; None on the last one
-    total: int = 0
-    """Number of all tasks that match, counted for the first page only."""
+    total: int = 0  # number of all tasks that match, counted for the first page only
     is_total_exact: bool = True  # False: at least so many
 
 

@@ -351,22 +351,17 @@ class Append:
     claim_session: int = 0
     """The session that claims the task, if this change leaves it ready."""
     last_delivered: int = 0  # the user's last message that the agent has received
-    task_state: bytes | None = None
-    """The agent's JSON for this task (`turn.state`); None leaves it unchanged."""
+    task_state: bytes | None = None  # the agent's JSON for this task (`turn.state`); None leaves it unchanged
     task_metadata: bytes = b""  # a serialized Struct, merged into the task's metadata by key
-    release: bool = False
-    """The turn ends here, unless messages are waiting (`Appended.turn_continues`)."""
+    release: bool = False  # the turn ends here, unless messages are waiting (`Appended.turn_continues`)
     discard: bool = False  # deletes the task, which was never visible
     reply: bytes = b""
     """With `discard`: the serialized Message that replaces the task, stored under the idempotency key if any."""
     retry: bool = False  # the claim is released and the turn is to be attempted again
-    suspend: bool = False
-    """The claim is released and the turn is to continue in the same attempt."""
-    wake_at: int = 0
-    """With `retry` or `suspend`: not before this time, in milliseconds since the epoch."""
+    suspend: bool = False  # the claim is released and the turn is to continue in the same attempt
+    wake_at: int = 0  # with `retry` or `suspend`: not before this time, in milliseconds since the epoch
     wake: bool = False  # the sleeping turn is ready to be claimed
-    steps: Sequence[StepRecord] = ()
-    """Steps of the turn to store, each in place of the same one stored before."""
+    steps: Sequence[StepRecord] = ()  # steps of the turn to store, each in place of the same one stored before
     idempotency_key: IdempotencyKey | None = None
     """Stored with the append. Raises DuplicateKey when it was used before."""
     context_state: ContextState | None = None
@@ -378,8 +373,7 @@ class Append:
     """With `release`, `retry`, `suspend` or `discard`: microseconds that the turn took, for `core.daily_usage`."""
     push_config: PushConfig | None = None
     """A push configuration that starts with this change; rejected as TOO_MANY_CONFIGS when the task has too many."""
-    blobs: Sequence[Blob] = ()
-    """The blobs that this change refers to; set by the store when it offloads large parts."""
+    blobs: Sequence[Blob] = ()  # the blobs that this change refers to; set by the store when it offloads large parts
 
     def may_have_part_over(self, size: int) -> bool:
         """Whether it may contain a part of more than `size` bytes, judged by what its parts are in."""
@@ -399,12 +393,10 @@ class Event:
     sequence: int
     data: bytes
     state: int = 0  # the task's new state; 0 for an artifact
-    ends: bool = False
-    """Whether the turn ends with it: a send's stream and a blocking send stop here."""
+    ends: bool = False  # whether the turn ends with it: a send's stream and a blocking send stop here
     cursor: str = ""
     """The position to resume after this event (core/task/cursors.py); empty for a Message, which has no task."""
-    encodings: dict[object, Any] = field(default_factory=dict)
-    """Its encodings by wire form, shared by all readers."""
+    encodings: dict[object, Any] = field(default_factory=dict)  # its encodings by wire form, shared by all readers
 
 
 @dataclass(slots=True)

@@ -147,8 +147,7 @@ class ErasureCounts:
 class ErasureReceipt:
     """The receipt of one erasure. It holds no id, no name and no content."""
 
-    number: int
-    """The number of the receipt in its store; 0 when nothing was removed, and then no receipt is stored."""
+    number: int  # the number of the receipt in its store; 0 when nothing was removed, and then no receipt is stored
     reason: str
     selection: str
     began: int

@@ -139,11 +139,9 @@ class ArtifactDigest:
     header_digest: bytes  # digest of all fields but the parts
     unit_count: int = 0
     units_digest: Any = field(default_factory=hashlib.blake2b)  # digest of the units before the open text
-    open_text_length: int = -1
-    """Characters of the open text; -1 when the last unit is not text."""
+    open_text_length: int = -1  # characters of the open text; -1 when the last unit is not text
     open_text_digest: Any = field(default_factory=hashlib.blake2b)  # digest of the open text
-    may_grow: bool = False
-    """Whether the artifact is one text that was sent as one that may grow."""
+    may_grow: bool = False  # whether the artifact is one text that was sent as one that may grow
 
     @classmethod
     def of(cls, artifact: pb.Artifact) -> Self:

@@ -17,8 +17,7 @@ MAX_STEP_NAME_CHARS: Final = 200
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024  # the largest result of a step
 CURRENT_TURN: Final = 0  # the turn of the steps that the next run of the turn finds
 
-NO_POSITION: Final = -1
-"""The position of steps that run in other asyncio tasks or threads than the turn's own code."""
+NO_POSITION: Final = -1  # the position of steps that run in other asyncio tasks or threads than the turn's own code
 
 
 class StepState(IntEnum):
@@ -42,15 +41,13 @@ class StepRecord:
 
     name: str
     number: int  # which of the steps with this name it is, from 1
-    position: int
-    """Its place among the steps of the turn's own code, from 0; else NO_POSITION."""
+    position: int  # its place among the steps of the turn's own code, from 0; else NO_POSITION
     state: StepState
     attempt: int = 1
     started: int = 0
     ended: int = 0
     wake_at: int = 0  # when a pause ends
-    result: bytes = b""
-    """The encoded result: a serialized `lf.a2a.v1.Part` with `raw` and `media_type`."""
+    result: bytes = b""  # the encoded result: a serialized `lf.a2a.v1.Part` with `raw` and `media_type`
     size: int = 0  # bytes of the result
     error: str = ""  # of the last failed attempt
     turn: int = CURRENT_TURN

@@ -9,7 +9,8 @@ import os
 import signal
 from asyncio.subprocess import PIPE, Process
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -17,6 +18,7 @@ import orjson
 from google.protobuf import json_format
 
 from dragoman.core.errors import InvalidParams
+from dragoman.wire.json import remote_values
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
@@ -34,10 +36,27 @@ LOG_LINE_PREFIX: Final = "dragoman: log: "
 """Prefix of its log records, each of which is a JSON object (`extensions/frameworks/child/logs.py`)."""
 
 PRIVATE_ENV_PREFIX: Final = "DRAGOMAN_"
-"""Environment variables with this prefix are not passed on: they hold store URLs and passwords."""
+"""Environment variables with this prefix are never passed on: they hold store URLs and passwords."""
+
+PASSED_ENV: Final = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_*"),
+    *("PYTHON*", "VIRTUAL_ENV", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+)
+"""Environment variables that every executor gets. The others of a server may be passwords of its own: PGPASSWORD."""
 
 EXECUTOR_EXIT_TIMEOUT: Final = 3.0
 """Seconds that the process gets to exit by itself."""
+
+
+def passed_environment(environment: Mapping[str, str], variables: Sequence[str]) -> dict[str, str]:
+    """The part of an environment that an executor gets. `variables`: names and patterns besides `PASSED_ENV`."""
+    patterns = (*PASSED_ENV, *variables)
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(PRIVATE_ENV_PREFIX) and any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
 
 
 class FrameChannel(Protocol):
@@ -71,8 +90,13 @@ class ExecutorProcess:
         self._stderr_task = asyncio.create_task(self._read_stderr(), name=f"stderr of {agent}")
 
     @classmethod
-    async def start(cls, python: str, target: str, agent: str, frame_bytes: int) -> ExecutorProcess:
-        """Starts the process. `frame_bytes`: the largest frame accepted from it. Raises OSError."""
+    async def start(
+        cls, python: str, target: str, agent: str, frame_bytes: int, variables: Sequence[str] = ()
+    ) -> ExecutorProcess:
+        """Starts the process. `frame_bytes`: the largest frame accepted from it. Raises OSError.
+
+        `variables`: names and patterns of environment variables to pass on besides `PASSED_ENV`.
+        """
         process = await asyncio.create_subprocess_exec(
             python,
             "-u",
@@ -86,7 +110,7 @@ class ExecutorProcess:
             limit=8 * frame_bytes + 65536,
             # Ctrl-C in a terminal must reach the server only, which then lets running turns end.
             start_new_session=True,
-            env={name: value for name, value in os.environ.items() if not name.startswith(PRIVATE_ENV_PREFIX)},
+            env=passed_environment(os.environ, variables),
         )
         return cls(process, agent)
 
@@ -104,11 +128,11 @@ class ExecutorProcess:
             if not line.endswith(b"\n"):
                 return
             try:
-                content = orjson.loads(line)
+                content = remote_values.loads(line)
                 yield json_format.ParseDict(
                     content, wk.ConnectRequest(), ignore_unknown_fields=True, descriptor_pool=_pool.POOL
                 )
-            except (orjson.JSONDecodeError, json_format.ParseError) as error:
+            except (ValueError, json_format.ParseError) as error:
                 raise InvalidParams(f"the process sent a line that is not a frame: {error}") from error
 
     async def send(self, frame: wk.ConnectResponse) -> None:

@@ -17,6 +17,8 @@ EXECUTOR_FORMAT: Final = "[ID=]MODULE:NAME or [ID=]FILE.py:NAME"
 DEFAULT_EXECUTOR_TURNS: Final = 100
 """Default number of concurrent turns of an executor."""
 
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
+
 _EXECUTOR_SUFFIXES: Final = ("agent-executor", "agent-worker", "executor", "worker")
 
 
@@ -71,6 +73,21 @@ def parse_executors(value: Any) -> tuple[ExecutorSpec, ...]:
     return tuple(executors)
 
 
+def parse_variables(value: Any) -> tuple[str, ...]:
+    """Parses names of environment variables, which may end with `*`: a list, or one string with commas.
+
+    Raises ValueError.
+    """
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
+        raise ValueError("must be a list of names of environment variables")
+    names = tuple(name.strip() for item in items for name in item.split(",") if name.strip())
+    for name in names:
+        if not _VARIABLE.fullmatch(name):
+            raise ValueError(f'"{name}" is not the name of an environment variable, such as OPENAI_API_KEY or AWS_*')
+    return names
+
+
 def executor_id(module: str, name: str) -> str:
     """The default agent id of an executor: `HelloWorldAgentExecutor` becomes `hello-world`; a bare `Executor` takes the
     name of its module."""
@@ -109,6 +126,18 @@ class FrameworkSettings(BaseModel):
         ),
     ] = ""
     """Python interpreter of the executors' environment; empty: the one of this process."""
+    env: Annotated[
+        tuple[str, ...],
+        BeforeValidator(parse_variables),
+        Option(
+            "executor_env",
+            "NAME,...",
+            "Environment variables that executors get, such as OPENAI_API_KEY or AWS_*; may be repeated.",
+            list[str],
+            in_worker=True,
+        ),
+    ] = ()
+    """Names of environment variables, or patterns, besides those that every program needs."""
     turns: Annotated[int, Option("executor_turns", "N", "Concurrent turns per executor. [100]")] = Field(
         default=DEFAULT_EXECUTOR_TURNS, ge=1, le=10_000
     )

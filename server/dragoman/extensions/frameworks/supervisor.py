@@ -63,7 +63,9 @@ class ExecutorSupervisor:
         self._host = host
         self._timings = timings or HeartbeatTimings()
         self._start_process = start_process or (
-            lambda: ExecutorProcess.start(settings.interpreter, executor.target, executor.id, host.message_bytes)
+            lambda: ExecutorProcess.start(
+                settings.interpreter, executor.target, executor.id, host.message_bytes, settings.env
+            )
         )
         self._sleep = sleep
         self._now = now

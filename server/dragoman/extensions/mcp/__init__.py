@@ -58,6 +58,12 @@ class McpSettings(BaseModel):
         float, Option("mcp_wait", "S", "Seconds after which an MCP call returns its unfinished task. [50]")
     ] = Field(default=50.0, gt=0, allow_inf_nan=False)
     """Most clients give up after 60 seconds."""
+    handle_after: Annotated[
+        float,
+        Option("mcp_handle_after", "S", "Seconds after which an MCP call of a client with tasks returns a handle. [0]"),
+    ] = Field(default=0.0, ge=0, allow_inf_nan=False)
+    """A call that ends earlier returns its result, which saves its client the polls. Not by default: fastmcp-tasks
+    takes nothing but a handle, though SEP-2663 lets the server choose."""
 
 
 @asynccontextmanager
@@ -90,7 +96,7 @@ def open_endpoint(settings: McpSettings, pipeline: Pipeline, cards: Cards) -> Ca
     from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
     from dragoman.extensions.mcp.endpoint.services import McpServices
 
-    return McpEndpoint(McpServices(pipeline, cards, settings.wait)).serve
+    return McpEndpoint(McpServices(pipeline, cards, settings.wait, settings.handle_after)).serve
 
 
 def catalog_entry(spec: AgentSpec, url: str, domain: str) -> Mapping[str, Any]:
@@ -114,7 +120,7 @@ EXTENSION: Final = ServerExtension(
     agents=AgentSources(option="--mcp", is_used=lambda settings: bool(settings.servers), open=open_servers),
     http=HttpPaths(
         name=PATH,
-        methods=("POST", "GET", "DELETE"),
+        methods=("POST", "GET"),
         is_on=lambda settings: settings.endpoint,
         open=open_endpoint,
         request_headers=("MCP-Protocol-Version", "Mcp-Method", "Mcp-Name", "Mcp-Session-Id"),

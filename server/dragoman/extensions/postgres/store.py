@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -69,6 +68,7 @@ from dragoman.extensions.postgres.maintenance.erasure import PostgresEraser
 from dragoman.extensions.postgres.pushes import PostgresPushes
 from dragoman.extensions.postgres.queries import PostgresQueryRunner
 from dragoman.extensions.postgres.schema import migrate
+from dragoman.ids import now_ms
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.compaction import Compactor
 from dragoman.stores.shared.tables import (
@@ -123,7 +123,7 @@ class PostgresStore:
         self._link_connection = SideConnection(url, "dragoman-links", pooled=database.pooled, timeout=statement_timeout)
         marker = hmac.digest(secret, b"reference", "sha256")[:MARKER_BYTES]
         self.blobs = PostgresBlobRestorer(
-            database, self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or _now_ms
+            database, self._read_blobs, self._link_connection, secret, marker, sizes.inline_bytes, clock or now_ms
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
         self.append = self._blob_offloader.append  # every append goes through it
@@ -297,10 +297,6 @@ class PostgresStore:
 
     async def _read_blobs(self, digests: Collection[bytes]) -> Mapping[bytes, bytes]:
         return await self._database.read(blobs.read_blobs, digests)
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 MIN_SERVER_VERSION: Final = 140_000

@@ -13,8 +13,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Final
 
 from dragoman.core.errors import InvalidParams
+from dragoman.ids import now_ms
 from dragoman.ports import KeyValues
-from dragoman.runtime.timings import wall_clock_ms
 
 log = logging.getLogger("dragoman.runtime")
 
@@ -39,7 +39,7 @@ class AgentPauses:
     key_values: KeyValues
     on_resumed: Callable[[Iterable[str]], None] = lambda agents: None
     """Called when this process learns that these agents may run again."""
-    clock: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch
+    clock: Callable[[], int] = now_ms  # milliseconds since the epoch
     by_agent: dict[str, AgentPause] = field(default_factory=dict, init=False)
     """The paused agents, as this process knows them."""
     _text: str = field(default="", init=False)  # the value of the last read

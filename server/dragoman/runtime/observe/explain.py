@@ -14,11 +14,11 @@ from dragoman.core.limits.quotas import Usage
 from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord, TaskRef
+from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.sessions import LEASE_SECONDS
-from dragoman.runtime.timings import wall_clock_ms
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_DELEGATED: Final = 100  # delegated tasks in an explanation
@@ -57,7 +57,7 @@ class Explainer:
     agents: Mapping[str, AgentSpec]
     delivery_count: Callable[[TaskRef], int]  # subscribers of a task that are push deliveries
     retention_age: Callable[[str, int], int]  # milliseconds that a task of an agent may stay in a state, 0 for ever
-    now: Callable[[], int] = wall_clock_ms  # milliseconds since the epoch
+    now: Callable[[], int] = now_ms  # milliseconds since the epoch
 
     async def explain(self, task_id: str) -> list[Explanation]:
         """Explains every task with this id, which several clients may have chosen; empty when there is none."""

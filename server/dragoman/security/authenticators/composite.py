@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from dragoman.core.access import caller_credentials
-from dragoman.core.access.identity import OPERATOR_GRANT, WORKER_GRANT, Identity
+from dragoman.core.access.identity import OPERATOR_GRANT, STATIC_TOKEN_PRINCIPAL, WORKER_GRANT, Identity
 from dragoman.core.access.jwt_claims import Issuer
 from dragoman.core.errors import Unauthenticated
 from dragoman.ports import ApiKeys, Authenticator, OutboundHttp
@@ -30,6 +30,7 @@ class CompositeAuthenticator:
     """Tries kinds of credentials in order. Implements `dragoman.ports.Authenticator`."""
 
     kinds: Sequence[Identify]
+    clock: Callable[[], int]  # milliseconds since the epoch
     api_keys: ApiKeyAuthenticator | None = None  # one of `kinds`, the only one for X-API-Key
     check_certificate: Callable[[str], None] | None = None
     """Raises Unauthenticated for the credential id of a certificate that is no longer valid."""
@@ -47,10 +48,9 @@ class CompositeAuthenticator:
         raise Unauthenticated(f"{source} is not known to this server", error="invalid_token")
 
     async def recheck(self, identity: Identity) -> None:
-        """Checks a key or certificate again, for streams. A token stays valid for the stream it started.
-
-        RFC 7519 has no revocation, only `exp`, which is checked with each request.
-        """
+        """Checks a key, a certificate or the end of a token (RFC 7519 §4.1.4) again, for streams."""
+        if identity.expires and self.clock() >= identity.expires:
+            raise Unauthenticated("the token has expired", error="invalid_token")
         if identity.credential_id.startswith(caller_credentials.CERTIFICATE_ID_PREFIX):
             if self.check_certificate is not None:
                 self.check_certificate(identity.credential_id)
@@ -111,9 +111,6 @@ def _malformed(reason: str) -> Unauthenticated:
     return Unauthenticated(reason, error=_INVALID_REQUEST_ERROR)
 
 
-STATIC_TOKEN_PRINCIPAL: Final = "token"
-
-
 def static_token(token: str) -> Identify:
     """Authenticates all callers with the static token as principal `token`, operator and worker."""
     expected, identity = token.encode(), Identity(STATIC_TOKEN_PRINCIPAL, frozenset((OPERATOR_GRANT, WORKER_GRANT)))
@@ -167,7 +164,7 @@ async def open_security(
         key_set.start_fetch()
     try:
         check_certificate = certificates.check if certificates else None
-        composite = CompositeAuthenticator(kinds, keys, check_certificate) if kinds or certificates else None
+        composite = CompositeAuthenticator(kinds, clock, keys, check_certificate) if kinds or certificates else None
         yield Security(composite, keys.forget if keys else lambda _: None)
     finally:
         for key_set in key_sets:

@@ -17,7 +17,7 @@ from typing import Any, Final
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from jwt import PyJWK, PyJWTError
 
-from dragoman.core.access.jwt_claims import Issuer, invalid_token
+from dragoman.core.access.jwt_claims import Issuer, check_url, invalid_token
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp
 from dragoman.wire.json import request as json_request
@@ -108,8 +108,7 @@ class IssuerKeySet:
         source = self._issuer.jwks
         if not source:
             source = str((await discover(self._issuer, self._fetch_url)).get("jwks_uri"))
-            if "://" not in source:
-                raise Unavailable(f"{self._issuer.discovery} has no jwks_uri")
+            check_discovered(self._issuer, "jwks_uri", source)
         data = await self._fetch_url(source) if "://" in source else await asyncio.to_thread(_read_file, source)
         keys = json_object(source, data).get("keys")
         if not isinstance(keys, list):
@@ -136,6 +135,14 @@ async def discover(issuer: Issuer, fetch_url: FetchUrl) -> dict[str, Any]:
     if document.get("issuer") != issuer.url:  # §4.3: otherwise a file at this URL could give keys for another issuer
         raise Unavailable(f"{issuer.discovery} names another issuer")
     return document
+
+
+def check_discovered(issuer: Issuer, name: str, url: str) -> None:
+    """Checks a URL of a discovery document by the rule for configured ones. Raises Unavailable."""
+    try:
+        check_url(name, url, query=True)
+    except ValueError as error:
+        raise Unavailable(f"{issuer.discovery}: {error}") from error
 
 
 class _KeySnapshot:

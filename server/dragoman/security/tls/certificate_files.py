@@ -126,10 +126,6 @@ class CertificateFiles(ReloadedFiles[_Certificates]):
         self._ca = client_ca
         self._refresh_revocations = refresh_revocations
         super().__init__(certificate, key, client_ca)
-        # Servers keep this context for good. OpenSSL calls its callback for each new connection, with SNI or without;
-        # the callback selects the current context, which must be another one.
-        self.ssl_context = self._read().context
-        self.ssl_context.sni_callback = self._on_sni
 
     def refresh(self, *, force: bool = False) -> bool:
         """Also refreshes the revocations. Returns whether a new certificate or new client CAs are in use."""
@@ -138,13 +134,11 @@ class CertificateFiles(ReloadedFiles[_Certificates]):
         return super().refresh(force=force)
 
     def _use(self, content: _Certificates) -> None:
-        self.pair, self.client_authorities = content.pair, content.client_authorities
+        # With the context go its sessions: a resumed one has a certificate that is not verified again.
+        self.pair, self.client_authorities, self.ssl_context = content.pair, content.client_authorities, content.context
 
     def _describe(self) -> str:
         return f"new connections use the new certificate in {self._certificate}"
-
-    def _on_sni(self, connection: ssl.SSLObject, name: str | None, context: ssl.SSLContext) -> None:
-        connection.context = self._content.context
 
     def _read(self) -> _Certificates:
         """Reads the pair and the client CAs, and builds an SSL context. Raises InvalidFile."""

@@ -29,8 +29,7 @@ from dragoman.stores.shared.tables import anonymize_audit_entries, delete_revoke
 
 SELECTION_PAGE_TASKS: Final = 128  # examined in one read
 
-RangeCursor = tuple[Any, ...]
-"""The sort key of the last task examined."""
+RangeCursor = tuple[Any, ...]  # the sort key of the last task examined
 
 BY_TIME: Final = "t.updated, t.owner, t.task"
 BY_KEY: Final = "t.owner, t.task"
@@ -155,8 +154,7 @@ _SUMS: Final = ", ".join(
 )
 """The amount and the bytes of a task in each table."""
 
-QueuedTask = tuple[str, int, bytes]
-"""A row of `erasure_queue`: id, owner and key of a task."""
+QueuedTask = tuple[str, int, bytes]  # a row of `erasure_queue`: id, owner and key of a task
 
 QUEUE_START: Final[QueuedTask] = ("", -1, b"")
 

@@ -128,7 +128,7 @@ def _delete_audit_entries(before: int, limit: int) -> Query[int]:
     return (yield from change(_DELETE_AUDIT_ENTRIES, found[0] or 0)) if found else 0
 
 
-_KEY_VALUE_NAME: Final = "paper {}"  # in `meta`, which also has the store's own settings
+KEY_VALUE_NAME: Final = "paper {}"  # in `meta`, which also has the store's own settings
 _SELECT_VALUE: Final = "SELECT value FROM meta WHERE name = ?1"
 _INSERT_VALUE: Final = """
 INSERT INTO meta (name, value) VALUES (?1, ?2)
@@ -141,11 +141,11 @@ class StoredKeyValues(_Table):
     """Implements `dragoman.ports.KeyValues`."""
 
     async def get(self, name: str) -> str:
-        row = await self._runner.read(select_first, _SELECT_VALUE, _KEY_VALUE_NAME.format(name))
+        row = await self._runner.read(select_first, _SELECT_VALUE, KEY_VALUE_NAME.format(name))
         return row[0] if row else ""
 
     async def compare_and_set(self, name: str, value: str, *, expected: str) -> bool:
-        name = _KEY_VALUE_NAME.format(name)
+        name = KEY_VALUE_NAME.format(name)
         if expected:
             return await self._runner.write(change, _UPDATE_VALUE, name, value, expected) > 0
         return await self._runner.write(change, _INSERT_VALUE, name, value) > 0

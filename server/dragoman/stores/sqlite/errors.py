@@ -71,6 +71,14 @@ _FILE_OUTAGES: Final[Mapping[int, str]] = {
 }
 """By error of the system, for files beside the database: the text for callers."""
 
+_FILE_ADVICE: Final[Mapping[int, str]] = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM), _UNREADABLE),
+    errno.EROFS: "the folder is there, but its file system is read-only; mount it for writing, or choose another",
+    errno.ENOTDIR: "a part of the path is a file; choose another folder",
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "the disk is full, or a quota is used up; free some space"),
+}
+"""By error of the system, for operators: what to do about a file that cannot be created."""
+
 DATABASE_ERRORS: Final = (sqlite3.Error, OSError, MemoryError)
 """All errors that the tables decide. Everything else is of our code, and is raised as it is."""
 
@@ -97,8 +105,8 @@ def failure_or_self(error: Exception) -> Exception:
 
 def explain(error: BaseException) -> str:
     """SQLite's message, the reason, and what to do. One line."""
-    if isinstance(error, PermissionError):
-        return f"{error}: {_UNREADABLE}"
+    if isinstance(error, OSError) and (file_advice := _FILE_ADVICE.get(error.errno or 0)):
+        return f"{error}: {file_advice}"
     advice = _DAMAGED_TEXT_ADVICE if is_undecodable(error) else row_of(error).advice
     # SQLITE_IOERR has dozens of extended codes with one text.
     is_io = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_IOERR

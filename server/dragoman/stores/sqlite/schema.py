@@ -31,18 +31,19 @@ CACHED_STATEMENTS: Final = 256
 def create_private_file(path: Path) -> None:
     """Creates the file if it does not exist, readable for its owner only.
 
-    SQLite gives the files beside it the same permissions. Errors are left to SQLite, which explains them. An existing
-    file is not opened: closing it would release every lock that SQLite holds on it for this process. Another program
-    that reads and closes the database would then be the last one to use it, and delete the log with its commits.
+    SQLite gives the files beside it the same permissions. An existing file is not opened: closing it would release
+    every lock that SQLite holds on it for this process. Another program that reads and closes the database would then
+    be the last one to use it, and delete the log with its commits. Raises OSError.
     """
-    with suppress(OSError):
+    with suppress(FileExistsError):
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
 
 
 def connect(path: Path, synchronous: Synchronous = "full", *, readonly: bool = False) -> sqlite3.Connection:
     """A connection with this store's settings, in autocommit mode: transactions begin with BEGIN."""
     if not readonly:
-        create_private_file(path)
+        with suppress(OSError):  # SQLite explains it
+            create_private_file(path)
     uri = f"{path.absolute().as_uri()}{'?mode=ro' if readonly else ''}"
     connection = sqlite3.connect(
         uri, uri=True, isolation_level=None, check_same_thread=False, timeout=10, cached_statements=CACHED_STATEMENTS

@@ -7,7 +7,6 @@ import hmac
 import logging
 import sqlite3
 import threading
-import time
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -31,6 +30,7 @@ from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSear
 from dragoman.core.task.log import Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import DEFAULT_STORAGE_OPTIONS, StorageOptions
 from dragoman.core.task.steps import StepRecord
+from dragoman.ids import now_ms
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared import tables
 from dragoman.stores.shared.compaction import Compactor, merge_chunks
@@ -58,11 +58,6 @@ _FILES_LOST: Final = (
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def now_ms() -> int:
-    """The current time in milliseconds since the epoch."""
-    return time.time_ns() // 1_000_000
 
 
 def open_store(
@@ -124,7 +119,7 @@ class SqliteStore:
         timings: SqliteTimings = DEFAULT_TIMINGS,
     ) -> None:
         self._secret = secret = blobs.store_secret(connection)
-        marker = blobs.reference_marker(secret)
+        marker = blobs.reference_marker(connection)
         self.path = path
         self._clock = clock
         self.epoch = str(connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()[0])

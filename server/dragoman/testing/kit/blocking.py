@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import asynccontextmanager
 from functools import wraps
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec
 
+from dragoman.client.sync import LoopThread
 from dragoman.settings.settings import Settings
 from dragoman.testing.fixtures import Ids
-from dragoman.testing.kit.agent_under_test import AgentUnderTest, Testable, as_agent
+from dragoman.testing.kit.agent_under_test import AgentUnderTest, TaskRun, Testable, as_agent
 from dragoman.testing.kit.story import Story
-from dragoman.testing.kit.task_run import TaskRun
 from dragoman.wiring.app import App, open_app
 
 P = ParamSpec("P")
-T = TypeVar("T")
 LOOPBACK_ADDRESS: Final = "127.0.0.1:0"  # a free port on loopback
 
 
@@ -47,35 +45,6 @@ async def _run(agent: Testable, messages: Sequence[str], first: dict[str, Any]) 
         return task
 
 
-class LoopThread:
-    """Event loop in its own thread, with the context managers opened on it."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="dragoman-testing", daemon=True)
-        self._thread.start()
-        self._opened = AsyncExitStack()
-
-    def call(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs a coroutine on the loop and waits for its result."""
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
-
-    def open(self, context: AbstractAsyncContextManager[T]) -> T:
-        """Enters a context manager on the loop; `close` exits it."""
-        return self.call(self._opened.enter_async_context(context))
-
-    def close(self) -> None:
-        """Exits the context managers in reverse order, and ends the thread."""
-        try:
-            self.call(self._opened.aclose())
-            self.call(self._loop.shutdown_asyncgens())
-            self.call(self._loop.shutdown_default_executor())
-        finally:
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-            self._loop.close()
-
-
 class BlockingAgent:
     """`AgentUnderTest` with blocking calls. Returned by the fixture `agent_under_test`."""
 
@@ -84,10 +53,10 @@ class BlockingAgent:
         self.kit = loop.open(kit)
 
     def send(self, text: str = "", **message: Any) -> BlockingRun:
-        return BlockingRun(self._loop, self._loop.call(self.kit.send(text, **message)))
+        return BlockingRun(self._loop, self._loop.run(self.kit.send(text, **message)))
 
     def crash(self) -> None:
-        self._loop.call(self.kit.crash())
+        self._loop.run(self.kit.crash())
 
 
 def _blocking(
@@ -97,7 +66,7 @@ def _blocking(
 
     @wraps(method)
     def call(self: BlockingRun, /, *args: P.args, **kwargs: P.kwargs) -> BlockingRun:
-        self._loop.call(method(self._run, *args, **kwargs))
+        self._loop.run(method(self._run, *args, **kwargs))
         self._copy_state()
         return self
 

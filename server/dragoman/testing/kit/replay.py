@@ -12,10 +12,9 @@ from pathlib import Path
 from types import EllipsisType
 from typing import Any, Final
 
-from dragoman.testing.kit.agent_under_test import AgentUnderTest, Testable
+from dragoman.testing.kit.agent_under_test import AgentUnderTest, TaskRun, Testable
 from dragoman.testing.kit.recording import Recording, make_cleaner, record, send_arguments
 from dragoman.testing.kit.story import Story
-from dragoman.testing.kit.task_run import TaskRun
 
 
 def replay(

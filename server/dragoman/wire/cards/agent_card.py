@@ -52,23 +52,19 @@ _V03_CODEC: Final = protojson.compile(v03.AgentCard, json_proto.PROTOJSON_V03)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CardAddresses:
-    """The addresses of one agent, its optional features, and the reader of its card."""
+class CardView:
+    """The parts of a card that differ by server and reader: addresses, optional features, what the reader may see."""
 
-    http: str
-    """Public base URL of the server, such as `https://agents.example.com`."""
-    grpc: str = ""
-    """Public `host:port` for gRPC, with or without a scheme; empty without gRPC."""
-    trusted: bool = False
-    """Whether the card is for an authenticated caller, who also sees the extended skills."""
-    is_root: bool
-    """Whether it is the root agent, whose addresses need no agent id."""
+    http: str  # public base URL of the server, such as `https://agents.example.com`
+    grpc: str = ""  # public `host:port` for gRPC, with or without a scheme; empty without gRPC
+    trusted: bool = False  # whether the card is for an authenticated caller, who also sees the extended skills
+    is_root: bool  # whether it is the root agent, whose addresses need no agent id
     resource: str = ""
     """The agent's resource name on a card that is read within a scope: its addresses stay in that scope."""
+    # Optional features that the server offers for the agent (1.0 §4.4.3).
     streaming: bool = True
     push: bool = False
     extended: bool = False
-    """The optional features that the server offers for the agent (1.0 §4.4.3)."""
     lists_v03: bool = True  # whether a 1.0 card lists the interfaces of 0.3, too
 
     @property
@@ -99,13 +95,13 @@ SignPayloads = Callable[[Sequence[bytes]], list[tuple[str, str]]] | None
 leaves cards unsigned."""
 
 
-def v1_message(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
-    card = v1_card(spec, addresses)
+def v1_message(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
+    card = v1_card(spec, view)
     return _signed_message(card, lambda: card_security.v1_payloads(card), sign)
 
 
-def v03_message(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
-    card = v03_card(spec, addresses)
+def v03_message(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
+    card = v03_card(spec, view)
     return _signed_message(card, lambda: card_security.v03_payloads(_V03_CODEC.to_dict(card)), sign)
 
 
@@ -115,34 +111,34 @@ def _signed_message(card: C, payloads: Callable[[], Sequence[bytes]], sign: Sign
     return card.SerializeToString()
 
 
-def v1_card(spec: AgentSpec, addresses: CardAddresses) -> pb.AgentCard:
+def v1_card(spec: AgentSpec, view: CardView) -> pb.AgentCard:
     """The 1.0 card. The first interface is the preferred one; 1.0 interfaces come first."""
-    card = pb.AgentCard(supported_interfaces=_v1_interfaces(spec, addresses))
-    if addresses.extended:
+    card = pb.AgentCard(supported_interfaces=_v1_interfaces(spec, view))
+    if view.extended:
         card.capabilities.extended_agent_card = True
-    fields = _shared_fields(spec, addresses, pb.OAuthFlows)
+    fields = _shared_fields(spec, view, pb.OAuthFlows)
     fields["security_requirements"] = fields.pop("security")
     return ParseDict(fields, card, ignore_unknown_fields=True)
 
 
-def v03_card(spec: AgentSpec, addresses: CardAddresses) -> v03.AgentCard:
-    interfaces = _v03_interfaces(spec, addresses)
+def v03_card(spec: AgentSpec, view: CardView) -> v03.AgentCard:
+    interfaces = _v03_interfaces(spec, view)
     card = v03.AgentCard(
         protocol_version=V03_CARD_VERSION,
         url=interfaces[0].url,
         preferred_transport=interfaces[0].transport,
         additional_interfaces=interfaces,  # 0.3 §5.6.2: includes the main one
         capabilities=v03.AgentCapabilities(state_transition_history=spec.state_transition_history),
-        supports_authenticated_extended_card=addresses.extended,
+        supports_authenticated_extended_card=view.extended,
     )
-    return ParseDict(_shared_fields(spec, addresses, v03.OAuthFlows), card, ignore_unknown_fields=True)
+    return ParseDict(_shared_fields(spec, view, v03.OAuthFlows), card, ignore_unknown_fields=True)
 
 
 def _shared_fields(
-    spec: AgentSpec, addresses: CardAddresses, flows: type[pb.OAuthFlows] | type[v03.OAuthFlows]
+    spec: AgentSpec, view: CardView, flows: type[pb.OAuthFlows] | type[v03.OAuthFlows]
 ) -> dict[str, Any]:
     """The fields that the cards of both versions have, as JSON with proto names; empty texts are left out."""
-    extensions = (*shown_extensions(spec, extended=addresses.trusted), *SERVER_EXTENSIONS)
+    extensions = (*shown_extensions(spec, extended=view.trusted), *SERVER_EXTENSIONS)
     fields = {
         "name": spec.name,
         "description": _description(spec),
@@ -151,69 +147,69 @@ def _shared_fields(
         "documentation_url": spec.documentation_url,
         "icon_url": spec.icon_url,
         "capabilities": {
-            "streaming": addresses.streaming,
-            "push_notifications": addresses.push,
+            "streaming": view.streaming,
+            "push_notifications": view.push,
             "extensions": [_extension(extension) for extension in extensions],
         },
         "default_input_modes": spec.input_modes,
         "default_output_modes": spec.output_modes,
-        "skills": [_skill_fields(skill, spec) for skill in _skills(spec, addresses)],
+        "skills": [_skill_fields(skill, spec) for skill in _skills(spec, view)],
     }
     return {key: value for key, value in fields.items() if value} | card_security.security_fields(spec, flows)
 
 
-def v03_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
+def v03_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
     """The 0.3 card in the JSON of JSON-RPC (0.3 §5.5), with 0.3 keys only: its readers may be strict."""
-    card = _v03_card_json(spec, addresses)
+    card = _v03_card_json(spec, view)
     document = _with_interface_descriptions(spec, card)
     return _signed_document(
         document, lambda: [*card_security.v03_payloads(card), card_security.document_payload(document)], sign
     )
 
 
-def v03_protojson_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
+def v03_protojson_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
     """The 0.3 card as ProtoJSON of `a2a.v1.AgentCard`, for `GET /v1/card` and `card` under a resource path."""
-    card = _json_of(_V03_CODEC, v03_card(spec, addresses))
+    card = _json_of(_V03_CODEC, v03_card(spec, view))
     return _signed_document(card, lambda: card_security.v03_payloads(card), sign)
 
 
-def v1_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
+def v1_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
     """The 1.0 card as JSON, with 1.0 keys only, for clients that name their version."""
-    card = v1_card(spec, addresses)
+    card = v1_card(spec, view)
     document = _json_of(_V1_CODEC, card)
     return _signed_document(
         document, lambda: [*card_security.v1_payloads(card), card_security.document_payload(document)], sign
     )
 
 
-def v01_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
+def v01_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
     """The 0.1 card as JSON (0.1.0 §5.5), with 0.1 keys only, so without signatures."""
-    card = _v03_card_json(spec, addresses)
+    card = _v03_card_json(spec, view)
     card["capabilities"].pop("extensions", None)
     kept = ("name", "description", "url", "provider", "version", "documentationUrl", "capabilities", "skills")
     modes = ("defaultInputModes", "defaultOutputModes")
     return orjson.dumps({**{key: card[key] for key in (*kept, *modes) if key in card}, **_v01_fields(spec, card)})
 
 
-def combined_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
+def combined_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
     """The card as JSON for 1.0 and 0.3 clients (`/.well-known/agent-card.json`): shared keys have one meaning."""
-    return _signed_combined_document(_combined_card(spec, addresses), spec, addresses, sign)
+    return _signed_combined_document(_combined_card(spec, view), spec, view, sign)
 
 
-def legacy_document(spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads = None) -> bytes:
+def legacy_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
     """The combined card with the fields of 0.1, at `/.well-known/agent.json`."""
-    card = _combined_card(spec, addresses)
-    return _signed_combined_document({**card, **_v01_fields(spec, card)}, spec, addresses, sign)
+    card = _combined_card(spec, view)
+    return _signed_combined_document({**card, **_v01_fields(spec, card)}, spec, view, sign)
 
 
 def _signed_combined_document(
-    document: Mapping[str, Any], spec: AgentSpec, addresses: CardAddresses, sign: SignPayloads
+    document: Mapping[str, Any], spec: AgentSpec, view: CardView, sign: SignPayloads
 ) -> bytes:
     def payloads() -> list[bytes]:
-        v03_json = _v03_card_json(spec, addresses)
+        v03_json = _v03_card_json(spec, view)
         capabilities = {key: value for key, value in document["capabilities"].items() if key in _V03_CAPABILITIES}
         return [
-            *card_security.v1_payloads(v1_card(spec, addresses)),
+            *card_security.v1_payloads(v1_card(spec, view)),
             *card_security.v03_payloads({**v03_json, "capabilities": capabilities}),
             card_security.document_payload(document),
         ]
@@ -252,8 +248,8 @@ def _with_sorted_keys(value: Any) -> Any:
     return [_with_sorted_keys(item) for item in value] if isinstance(value, list) else value
 
 
-def _combined_card(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
-    old, new = _v03_card_json(spec, addresses), _json_of(_V1_CODEC, v1_card(spec, addresses))
+def _combined_card(spec: AgentSpec, view: CardView) -> dict[str, Any]:
+    old, new = _v03_card_json(spec, view), _json_of(_V1_CODEC, v1_card(spec, view))
     # Each scheme in both forms: 0.3 clients read `type`, 1.0 clients the name of the member.
     schemes = {
         name: {**old["securitySchemes"][name], **new["securitySchemes"][name]}
@@ -277,9 +273,9 @@ def _with_interface_descriptions(spec: AgentSpec, card: dict[str, Any]) -> dict[
     return {**card, "additionalInterfaces": interfaces}
 
 
-def _v03_card_json(spec: AgentSpec, addresses: CardAddresses) -> dict[str, Any]:
+def _v03_card_json(spec: AgentSpec, view: CardView) -> dict[str, Any]:
     """The 0.3 card in the JSON of JSON-RPC, which differs from ProtoJSON in the security schemes."""
-    card = _json_of(_V03_CODEC, v03_card(spec, addresses))
+    card = _json_of(_V03_CODEC, v03_card(spec, view))
     if spec.security_schemes:
         card["securitySchemes"] = {name: dict(scheme) for name, scheme in spec.security_schemes.items()}
     if spec.security:
@@ -306,36 +302,36 @@ def etag(body: bytes) -> str:
     return f'"{hashlib.sha256(body).hexdigest()[:32]}"'
 
 
-def _v1_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[pb.AgentInterface]:
+def _v1_interfaces(spec: AgentSpec, view: CardView) -> list[pb.AgentInterface]:
     # JSON-RPC is first: one client takes the first interface to be JSON-RPC. Its URL names the agent, so callers may
     # omit the tenant; over REST, clients put the tenant before the path (1.0 §11.3).
-    tenant = addresses.tenant(spec)
-    urls = {JSONRPC_BINDING: addresses.agent_url(spec), HTTP_JSON_BINDING: addresses.base_url}
-    if addresses.grpc:
-        urls[GRPC_BINDING] = addresses.grpc
+    tenant = view.tenant(spec)
+    urls = {JSONRPC_BINDING: view.agent_url(spec), HTTP_JSON_BINDING: view.base_url}
+    if view.grpc:
+        urls[GRPC_BINDING] = view.grpc
     interfaces = [
         pb.AgentInterface(url=url, protocol_binding=binding, tenant=tenant, protocol_version=V1_INTERFACE_VERSION)
         for binding, url in urls.items()
     ]
-    if not addresses.lists_v03:
+    if not view.lists_v03:
         return interfaces
     return interfaces + [
         pb.AgentInterface(url=legacy.url, protocol_binding=legacy.transport, protocol_version=V03_INTERFACE_VERSION)
-        for legacy in _v03_interfaces(spec, addresses)
+        for legacy in _v03_interfaces(spec, view)
     ]
 
 
-def _v03_interfaces(spec: AgentSpec, addresses: CardAddresses) -> list[v03.AgentInterface]:
+def _v03_interfaces(spec: AgentSpec, view: CardView) -> list[v03.AgentInterface]:
     # 0.3 clients cannot send a tenant. Over HTTP the URL names agent and scope; over gRPC nothing does, so only the
     # root agent outside of scopes has that interface. Its URL is a gRPC target with a scheme (gRPC Name Resolution): it
     # is a URL for clients that parse it, and a valid target for those that pass it to gRPC unchanged, which http:// is
     # not.
     interfaces = [
-        v03.AgentInterface(url=addresses.agent_url(spec), transport=JSONRPC_BINDING),
-        v03.AgentInterface(url=addresses.v03_rest_url(spec), transport=HTTP_JSON_BINDING),
+        v03.AgentInterface(url=view.agent_url(spec), transport=JSONRPC_BINDING),
+        v03.AgentInterface(url=view.v03_rest_url(spec), transport=HTTP_JSON_BINDING),
     ]
-    if addresses.grpc and addresses.is_root and not addresses.resource:
-        url = addresses.grpc if "://" in addresses.grpc else f"dns:///{addresses.grpc}"
+    if view.grpc and view.is_root and not view.resource:
+        url = view.grpc if "://" in view.grpc else f"dns:///{view.grpc}"
         interfaces.append(v03.AgentInterface(url=url, transport=GRPC_BINDING))
     return interfaces
 
@@ -344,8 +340,8 @@ def _description(spec: AgentSpec) -> str:
     return spec.description or spec.name
 
 
-def _skills(spec: AgentSpec, addresses: CardAddresses) -> tuple[Skill, ...]:
-    skills = spec.skills + (spec.extended_skills if addresses.trusted else ())
+def _skills(spec: AgentSpec, view: CardView) -> tuple[Skill, ...]:
+    skills = spec.skills + (spec.extended_skills if view.trusted else ())
     return skills or (Skill(id=spec.id, name=spec.name, description=_description(spec)),)
 
 

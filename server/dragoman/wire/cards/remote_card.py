@@ -13,12 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final, NamedTuple
-from urllib.parse import urljoin, urlsplit
-
-import orjson
+from urllib.parse import SplitResult, urljoin, urlsplit
 
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, Extension, Provider, Skill
+from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.schemas import levels
+from dragoman.wire.json import remote_values
 
 MAX_TEXT_CHARS: Final = 4000
 MAX_NAME_CHARS: Final = 200
@@ -39,7 +39,8 @@ _V01_MODES: Final = {"text": "text/plain", "data": "application/json", "file": "
 """The mode names of 0.1, with their media types."""
 
 _URI: Final = re.compile(r"[!-+\--~]+")
-_TARGET: Final = re.compile(r"(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}")
+_TARGET: Final = re.compile(r"(?:[A-Za-z0-9._-]*|\[[0-9A-Fa-f:.]+\]):[0-9]{1,5}(?=/|$)")
+_WILDCARDS: Final = frozenset(("*", "0.0.0.0", "::", "0:0:0:0:0:0:0:0"))
 _VERSION: Final = re.compile(r"v?(?P<major>[0-9]{1,4})(?:\.(?P<minor>[0-9]{1,4}))?(?:[.-].*)?")
 
 
@@ -68,8 +69,7 @@ class RemoteCard:
     description: str
     version: str
     interfaces: tuple[Interface, ...]  # the supported interfaces, in the order of the card
-    skipped_interfaces: tuple[str, ...] = ()
-    """The other interfaces, each with the reason why it is not supported."""
+    skipped_interfaces: tuple[str, ...] = ()  # the other interfaces, each with the reason why it is not supported
     streaming: bool = False
     skills: tuple[Skill, ...] = ()
     input_modes: tuple[str, ...] = DEFAULT_MODES
@@ -83,8 +83,8 @@ class RemoteCard:
 def parse_card(document: bytes, base_url: str) -> RemoteCard:
     """Parses a card. Its URLs may be relative to `base_url`, from which it was read. Raises InvalidRemoteCard."""
     try:
-        fields = orjson.loads(document)
-    except orjson.JSONDecodeError as error:
+        fields = remote_values.loads(document)
+    except ValueError as error:
         raise InvalidRemoteCard(f"is not JSON: {error}") from None
     if not isinstance(fields, dict):
         raise InvalidRemoteCard("is not a JSON object")
@@ -170,16 +170,33 @@ def _legacy_dialect(card: Mapping[str, Any]) -> str | None:
 def _interface_url(url: object, binding: str, base_url: str) -> str | None:
     if not isinstance(url, str) or not url or len(url) > 2048:
         return None
-    if binding == "GRPC":
-        url = url.removeprefix("dns:///").removeprefix("dns:")
-        if _TARGET.fullmatch(url):
-            return url
     try:
-        absolute = urljoin(base_url, url)
+        base = urlsplit(base_url)
+        if binding == "GRPC":
+            url = url.removeprefix("dns:///").removeprefix("dns:")
+            if _TARGET.fullmatch(url):
+                return _with_host_of(base, f"//{url}")[2:]
+        elif _TARGET.match(url):
+            url = f"{base.scheme}://{url}"
+        absolute = _with_host_of(base, urljoin(base_url, url))
     except ValueError:
         return None
     schemes = ("http://", "https://", "grpc://", "grpcs://") if binding == "GRPC" else ("http://", "https://")
     return absolute if absolute.lower().startswith(schemes) else None
+
+
+def _with_host_of(base: SplitResult, url: str) -> str:
+    """The URL; with the host of the card's own URL, `base`, where its host means the machine that the card is from.
+
+    Many servers write the address that they listen on: a wildcard, or loopback, which is another machine here.
+    """
+    parts = urlsplit(url)
+    host = parts.hostname or "*"
+    is_elsewhere = host in _WILDCARDS or (is_loopback_host(host) and not is_loopback_host(base.hostname or ""))
+    if not base.hostname or not is_elsewhere:
+        return url
+    netloc = f"[{base.hostname}]" if ":" in base.hostname else base.hostname
+    return parts._replace(netloc=netloc if parts.port is None else f"{netloc}:{parts.port}").geturl()
 
 
 # Descriptive fields ----------------------------------------------------------------------------------------
@@ -273,7 +290,14 @@ def _quoted(value: object) -> str:
 CARD_PATHS: Final = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 """The paths of cards, since 0.3 and before."""
 
-CARD_REQUEST_HEADERS: Final = ({"Accept": "application/json", "A2A-Version": "1.0"}, {"Accept": "application/json"})
+GRPC_LISTING: Final = "urn:dragoman:grpc:v1"
+"""The extension of clients whose cards may list gRPC. A Dragoman's gRPC port is another origin than that of its card,
+and some clients refuse a whole card with addresses of several (RemoteA2aAgent of google-adk)."""
+
+CARD_REQUEST_HEADERS: Final = (
+    {"Accept": "application/json", "A2A-Version": "1.0", "A2A-Extensions": GRPC_LISTING},
+    {"Accept": "application/json"},
+)
 """Headers of card requests, to be tried in order: one server shows its 1.0 card only to clients that name the version,
 others reject such requests (400)."""
 

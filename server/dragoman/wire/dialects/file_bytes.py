@@ -15,6 +15,7 @@ from __future__ import annotations
 from binascii import Error as Base64Error
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Collection
+from typing import Final
 
 from google.protobuf.message import Message
 
@@ -57,8 +58,13 @@ def write_base64(message: Message) -> None:
             part.raw = b2a_base64(part.raw, newline=False)
 
 
+_LINE_CHARS: Final = frozenset((64, 76))
+
+
 def _decode(data: bytes) -> bytes | None:
-    """The content of canonical base64 text; None for anything else."""
+    """The content of canonical base64 text, in one line or in those of MIME or PEM; None for anything else."""
+    if len(lines := data.splitlines()) > 1 and {len(line) for line in lines[:-1]} <= _LINE_CHARS:
+        data = b"".join(lines)
     try:
         content = a2b_base64(data, strict_mode=True)
     except Base64Error:

@@ -14,6 +14,7 @@ from dragoman.core.push.configuration import join_schemes
 from dragoman.core.task import states
 from dragoman.wire.dialects import parts
 from dragoman.wire.json.protojson import JsonDialect
+from dragoman.wire.json.remote_values import rfc3339
 from dragoman.wire.json.wellknown import Decode, FieldError
 
 STATE_WORDS: Final = {
@@ -53,15 +54,24 @@ _STATE_NAMES: Final = frozenset(
 )
 
 
-def _read_status(value: dict[str, Any]) -> dict[str, Any]:
-    state = value.get("state")
-    if type(state) is str and state not in _STATE_NAMES:
-        value["state"] = "TASK_STATE_UNSPECIFIED"
-    return value
+def _status_decoder(decode: Decode) -> Decode:
+    def read(message: Any, value: object) -> None:
+        if type(value) is dict and type(state := value.get("state")) is str and state not in _STATE_NAMES:
+            value = {**value, "state": "TASK_STATE_UNSPECIFIED"}
+        try:
+            decode(message, value)
+        except FieldError as error:
+            if type(value) is not dict or error.path != ["timestamp"]:
+                raise
+            message.Clear()
+            decode(message, {**value, "timestamp": rfc3339(value["timestamp"])})
+
+    return read
 
 
-STATUS_HOOK: Final = {f"{package}.TaskStatus": decode_hook(_read_status) for package in ("lf.a2a.v1", "a2a.v1")}
-"""Reads a state that no version defines as unspecified. Only servers send statuses, and their task goes on."""
+STATUS_HOOK: Final = {f"{package}.TaskStatus": _status_decoder for package in ("lf.a2a.v1", "a2a.v1")}
+"""Reads a state that no version defines as unspecified, and a time in any form of ISO 8601; leaves out one that cannot
+be read. Only servers send statuses, and their task goes on."""
 
 
 def read_blocking(value: dict[str, Any]) -> dict[str, Any]:

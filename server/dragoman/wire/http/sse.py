@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from dragoman.core.errors import ParseError, PayloadTooLarge
 
-KEEP_ALIVE = b": keep-alive\n\n"
-"""A comment, which clients skip and which shows proxies that the connection is alive."""
+KEEP_ALIVE = b": keep-alive\n\n"  # a comment, which clients skip and which shows proxies that the connection is alive
 
 MAX_EVENT_BYTES = 32 * 1024 * 1024  # default for the largest event that an `SseParser` accepts
 

@@ -31,6 +31,9 @@ _TEXT_DECODERS: Final[Mapping[str, Callable[[Any, object], None]]] = {
 }
 """Message types that are a string in JSON and in a query."""
 
+_REPLACEMENT_CHARACTER: Final = "\ufffd"
+"""The character that decoders of URLs put in place of bytes that are not UTF-8."""
+
 _BOOL_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
 
@@ -199,6 +202,8 @@ class Transcoder(Generic[M]):
 
     def _set_field(self, message: M, field_path: _FieldPath, texts: list[str]) -> None:
         leaf = field_path.leaf
+        if any(_REPLACEMENT_CHARACTER in text for text in texts):
+            raise FieldError("must be percent-encoded UTF-8")
         if leaf.type != FieldDescriptor.TYPE_STRING:
             # An empty input of an HTML form means absent.
             texts = [text for text in texts if text]
@@ -231,7 +236,12 @@ class Transcoder(Generic[M]):
             message.value = self._value(descriptor.fields_by_name["value"], text)
         elif read := _TEXT_DECODERS.get(descriptor.full_name):
             message.SetInParent()
-            read(message, text)
+            try:
+                read(message, text)
+            except FieldError as error:
+                if " " in text:
+                    error.rule += "; a + in a query is a space, so write it as %2B"
+                raise
         else:
             raise FieldError("is an object and cannot be given as text; name one of its fields")
 

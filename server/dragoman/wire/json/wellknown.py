@@ -87,10 +87,15 @@ def encode_bytes(value: bytes) -> str:
 
 
 def decode_bytes(data: object) -> bytes:
-    """Decodes base64 in either alphabet, with or without padding. Other characters are rejected."""
+    """Decodes base64 in either alphabet, with or without padding, and with line breaks, which MIME encoders write.
+
+    Other characters are rejected.
+    """
     if type(data) is not str:
         raise FieldError("must be a string with base64")
     try:
+        if "\n" in data:
+            data = data.replace("\r", "").replace("\n", "")
         if "-" in data or "_" in data:
             data = data.replace("-", "+").replace("_", "/")
         if len(data) % 4:

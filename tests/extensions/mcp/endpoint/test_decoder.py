@@ -12,15 +12,24 @@ from dragoman.bindings import method_table as a2a
 from dragoman.core.access.identity import ANONYMOUS, OPEN_ACCESS
 from dragoman.core.errors import InvalidParams, MethodNotFound, TaskNotFound
 from dragoman.extensions.mcp.endpoint.catalog import ToolCatalog
-from dragoman.extensions.mcp.endpoint.decoder import STATELESS_METHODS, McpDecoder
-from dragoman.extensions.mcp.wire.envelope import ClientFeatures, Envelope
+from dragoman.extensions.mcp.endpoint.decoder import McpDecoder
+from dragoman.extensions.mcp.wire.envelope import STATELESS_METHODS, ClientFeatures, Envelope
+from dragoman.extensions.mcp.wire.errors import MissingClientCapability
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-def decoder(*, tasks: bool = False, streams: bool = True, version: str = "2026-07-28", address: str = "") -> McpDecoder:
+def decoder(
+    *,
+    tasks: bool = False,
+    streams: bool = True,
+    version: str = "2026-07-28",
+    address: str = "",
+    handle_after: float = 0,
+) -> McpDecoder:
     services: Any = SimpleNamespace(
-        catalog=ToolCatalog(make_cards(), OPEN_ACCESS), new_id=lambda: "id-1", clock=lambda: 1_000
-    )
+        catalog=ToolCatalog(make_cards(), OPEN_ACCESS), new_id=lambda: "id-1", clock=lambda: 1_000,
+        handle_after=handle_after,
+    )  # fmt: skip
     envelope = Envelope(ClientFeatures(version, takes_tasks=tasks))
     return McpDecoder(services, envelope, ANONYMOUS, address, takes_streams=streams)
 
@@ -41,18 +50,31 @@ def test_a_call_is_a_stream_a_send_or_a_send_that_returns_at_once() -> None:
     assert waiting.row.op is handle.row.op is a2a.SEND_MESSAGE
     assert not waiting.request.configuration.return_immediately
     assert handle.request.configuration.return_immediately
+    assert not call(decoder(tasks=True, handle_after=0.1)).request.configuration.return_immediately
     assert [part.text for part in handle.request.message.parts] == ["hi"]
     assert handle.request.tenant == handle.tool.spec.id
 
 
 def test_the_result_of_a_send_is_a_handle_or_the_result_of_the_task() -> None:
-    task = pb.Task(id="t", status=pb.TaskStatus(state=pb.TASK_STATE_COMPLETED))
-    task.artifacts.add(artifact_id="a").parts.add(text="done")
-    response = pb.SendMessageResponse(task=task).SerializeToString()
-    handle = call(decoder(tasks=True)).result(response, "agent")
-    result = call(decoder(streams=False)).result(response, "agent")
+    def result_of(one: McpDecoder, state: pb.TaskState) -> Any:
+        task = pb.Task(id="t", status=pb.TaskStatus(state=state))
+        task.artifacts.add(artifact_id="a").parts.add(text="done")
+        return call(one).result(pb.SendMessageResponse(task=task).SerializeToString(), "agent")
+
+    with_tasks = decoder(tasks=True, handle_after=0.1)
+    handle = result_of(with_tasks, pb.TASK_STATE_WORKING)
+    question = result_of(with_tasks, pb.TASK_STATE_INPUT_REQUIRED)
     assert (handle["resultType"], handle["taskId"], handle["status"]) == ("task", "agent/t", "working")
-    assert result["content"] == [{"type": "text", "text": "done"}]
+    assert (question["resultType"], question["status"]) == ("task", "input_required")
+    assert result_of(decoder(tasks=True), pb.TASK_STATE_COMPLETED)["resultType"] == "task", "as its client expects"
+    for one in (with_tasks, decoder(streams=False)):
+        assert result_of(one, pb.TASK_STATE_COMPLETED)["content"] == [{"type": "text", "text": "done"}]
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+def test_a_client_without_the_extension_has_no_tasks(method: str) -> None:
+    with pytest.raises(MissingClientCapability):
+        decoder().decode(method, {"taskId": "agent/t", "inputResponses": {}})
 
 
 @pytest.mark.parametrize("method", sorted(STATELESS_METHODS))
@@ -73,14 +95,14 @@ def test_only_older_revisions_cancel_by_notification() -> None:
 
 def test_a_task_is_named_by_its_handle_or_at_an_address_of_its_agent_by_its_id() -> None:
     both = [
-        decoder(address=address).decode("tasks/get", {"taskId": id}).request
+        decoder(tasks=True, address=address).decode("tasks/get", {"taskId": id}).request
         for address, id in (("", "one/t"), ("one", "one/t"), ("one", "t"))
     ]
     assert both == [pb.GetTaskRequest(tenant="one", id="t", history_length=0)] * 3
     with pytest.raises(TaskNotFound):
-        decoder(address="two").decode("tasks/get", {"taskId": "one/t"})
+        decoder(tasks=True, address="two").decode("tasks/get", {"taskId": "one/t"})
     with pytest.raises(TaskNotFound, match="is no task handle"):
-        decoder().decode("tasks/get", {"taskId": "t"})
+        decoder(tasks=True).decode("tasks/get", {"taskId": "t"})
 
 
 @pytest.mark.parametrize(
@@ -96,4 +118,4 @@ def test_a_task_is_named_by_its_handle_or_at_an_address_of_its_agent_by_its_id()
 )
 def test_what_is_missing_is_named(method: str, params: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidParams, match=text):
-        decoder().decode(method, params)
+        decoder(tasks=True).decode(method, params)

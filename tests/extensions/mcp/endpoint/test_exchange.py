@@ -24,6 +24,8 @@ from tests.extensions.mcp.endpoint.mcp_client import (
 )
 
 from dragoman.core.errors import Unavailable
+from dragoman.core.limits.message_limits import MAX_VALUES
+from dragoman.extensions.mcp.wire.envelope import VERSION_HEADER
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -151,6 +153,40 @@ async def test_headers_have_to_repeat_the_body(change: dict[str, str | None], co
     assert answer.status == (200 if code is None else 400)
 
 
+@pytest.mark.parametrize(
+    ("meta", "headers"),
+    [
+        (None, {}),
+        ({}, {"MCP-Protocol-Version": STATELESS}),
+        ({"io.modelcontextprotocol/protocolVersion": STATELESS}, {"MCP-Protocol-Version": STATELESS}),
+        (
+            {"io.modelcontextprotocol/protocolVersion": STATELESS, "io.modelcontextprotocol/clientCapabilities": 7},
+            {"MCP-Protocol-Version": STATELESS, "Mcp-Method": "server/discover"},
+        ),
+    ],
+)
+async def test_a_request_without_a_whole_envelope_is_malformed(
+    meta: dict[str, Any] | None, headers: dict[str, str]
+) -> None:
+    """2026-07-28 basic, "_meta": -32602, and over HTTP the status 400."""
+    params = {} if meta is None else {"_meta": meta}
+    async with calling() as caller:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "server/discover", "params": params}
+        answer = await caller.post(body, headers)
+    assert (answer.status, answer.error["code"]) == (400, -32602)
+    assert answer.error["message"].startswith("_meta.io.modelcontextprotocol/")
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
+async def test_tasks_need_the_extension(method: str) -> None:
+    """SEP-2663, "Protocol Errors"."""
+    async with calling() as caller:
+        handle = (await caller.call("asker", message="hi")).result["_meta"]["dragoman/task"]
+        answer = await caller.request(method, {"taskId": handle, "inputResponses": {}})
+    assert (answer.status, answer.error["code"]) == (400, -32021)
+    assert answer.error["data"] == {"requiredCapabilities": TASKS}
+
+
 async def test_an_unknown_revision_is_rejected_with_those_that_are_served() -> None:
     async with calling() as caller:
         answer = await caller.post(
@@ -187,6 +223,30 @@ async def test_a_malformed_message_is_an_error_that_says_why(body: bytes, code: 
     assert answer["error"]["message"]
 
 
+DEEP = "[" * 300 + "]" * 300
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "id"),
+    [
+        ('{"data":9007199254740993}', 200, 77),
+        ('{"message":"a","message":"b"}', 200, 77),
+        (f'{{"data":{DEEP}}}', 200, 77),
+        (f"[{'0,' * MAX_VALUES}0]", 400, None),
+        (f'{{"data":{DEEP * 5}}}', 400, None),
+    ],
+)
+async def test_an_error_of_the_body_has_the_id_of_its_call_or_a_status_that_says_so(
+    arguments: str, status: int, id: int | None
+) -> None:
+    body = f'{{"jsonrpc":"2.0","id":77,"method":"tools/call","params":{{"name":"echo","arguments":{arguments}}}}}'
+    async with calling(version=HANDSHAKE) as caller:
+        headers = {"Content-Type": "application/json", VERSION_HEADER: HANDSHAKE}
+        async with caller.session.post(caller.url, data=body, headers=headers) as response:
+            answer = await response.json()
+    assert (response.status, answer["id"], answer["error"]["code"] in (-32602, -32700)) == (status, id, True)
+
+
 async def test_an_error_after_the_client_has_left_is_taken() -> None:
     class Failing(FakeService):
         async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
@@ -221,19 +281,13 @@ async def test_a_response_that_cannot_be_accepted_has_an_error_status(id: object
     assert answer.error["code"] == -32602
 
 
-async def test_a_get_without_an_event_is_not_allowed_and_a_session_needs_no_end() -> None:
+async def test_other_http_methods_are_not_allowed() -> None:
     async with calling() as caller:
         async with caller.session.get(caller.url) as response:
             assert (response.status, response.headers["Allow"]) == (405, "POST")
+        # 2025-11-25 Streamable HTTP, "Session Management": a server that does not let clients end sessions.
         async with caller.session.delete(caller.url) as response:
-            assert response.status == 204
-
-
-async def test_an_invalid_session_is_answered_so_that_the_client_begins_a_new_one() -> None:
-    async with calling(version=HANDSHAKE) as caller:
-        caller.headers["Mcp-Session-Id"] = "d1.bm9uc2Vuc2U"
-        answer = await caller.request("tools/list")
-    assert answer.status == 404
+            assert response.status == 405
 
 
 async def test_the_endpoint_can_be_turned_off() -> None:
@@ -286,7 +340,7 @@ async def test_the_task_of_another_principal_is_not_there() -> None:
 async def test_an_address_of_one_agent_has_its_tools_and_tasks_alone() -> None:
     async with calling(path="/echo/mcp", capabilities=TASKS) as caller:
         tools = [tool["name"] for tool in (await caller.request("tools/list")).result["tools"]]
-        handle = (await caller.call("echo", message="hi")).result["taskId"]
+        handle = (await caller.call("echo", message="hi")).result["_meta"]["dragoman/task"]
         short = await caller.request("tasks/get", {"taskId": handle.removeprefix("echo/")})
         caller.url = caller.url.replace("/echo/", "/asker/")
         elsewhere = await caller.request("tasks/get", {"taskId": handle})
@@ -301,23 +355,23 @@ async def test_an_address_of_one_agent_has_its_tools_and_tasks_alone() -> None:
 async def test_a_scoped_address_makes_tasks_of_its_scope() -> None:
     scope = "projects/p/locations/l/collections/c/engines/e/assistants/a"
     async with calling(path=f"/{scope}/agents/echo/mcp", capabilities=TASKS) as caller:
-        handle = (await caller.call("echo", message="hi")).result["taskId"]
+        handle = (await caller.call("echo", message="hi")).result["_meta"]["dragoman/task"]
         assert (await caller.request("tasks/get", {"taskId": handle})).result["taskId"] == handle
     assert handle.startswith(f"{scope}/agents/echo/")
 
 
-async def test_a_page_of_another_site_may_not_call() -> None:
-    async with calling() as caller:
-        caller.headers["Origin"] = "https://evil.example"
-        answer = await caller.request("tools/list")
-    assert answer.status == 403
-
-
-async def test_a_name_that_leads_here_by_dns_rebinding_may_not_call() -> None:
-    async with calling() as caller:
-        caller.headers["Host"] = "evil.example"
-        answer = await caller.request("tools/list")
-    assert answer.status == 403
+@pytest.mark.parametrize(
+    ("header", "value", "version", "status"),
+    [
+        ("Mcp-Session-Id", "d1.bm9uc2Vuc2U", HANDSHAKE, 404),  # so that the client begins a new session
+        ("Origin", "https://evil.example", STATELESS, 403),  # a page of another site
+        ("Host", "evil.example", STATELESS, 403),  # a name that leads here by DNS rebinding
+    ],
+)
+async def test_a_request_with_a_foreign_header_is_rejected(header: str, value: str, version: str, status: int) -> None:
+    async with calling(version=version) as caller:
+        caller.headers[header] = value
+        assert (await caller.request("tools/list")).status == status
 
 
 async def test_a_body_above_the_limit_is_rejected_unread() -> None:
@@ -334,5 +388,6 @@ async def test_a_caller_above_its_rate_is_told_when_to_retry() -> None:
         answers = [await caller.request("ping") for _ in range(4)]
     rejected = [answer for answer in answers if "error" in answer.last]
     assert rejected
+    assert rejected[0].status == 429
     assert rejected[0].error["data"]["reason"] == "RATE_LIMITED"
     assert rejected[0].headers["Retry-After"]

@@ -36,7 +36,7 @@ def services(cancels: Cancels, *, closed: bool = False) -> McpServices:
         streams=SimpleNamespace(is_closed=closed),
         operations=SimpleNamespace(cancel=cancels),
     )
-    return McpServices(pipeline, make_cards(), wait=1)
+    return McpServices(pipeline, make_cards(), wait=1, handle_after=0)
 
 
 def call(task: str) -> Any:

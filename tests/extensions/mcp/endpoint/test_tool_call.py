@@ -268,6 +268,27 @@ async def test_a_task_is_canceled_by_its_handle() -> None:
     assert task["status"] == "cancelled"
 
 
+async def test_a_call_that_ends_soon_has_its_result_in_place_of_a_handle() -> None:
+    async with calling(capabilities=TASKS, mcp_handle_after=60) as caller:
+        done = (await caller.call("echo", message="hi")).result
+        failed = (await caller.call("failing", message="hi")).result
+    assert (done["resultType"], done["content"]) == ("complete", [{"type": "text", "text": "hi"}])
+    assert (failed["resultType"], failed["isError"]) == ("complete", True)
+
+
+async def test_a_cancel_of_an_ended_task_is_acknowledged() -> None:
+    """SEP-2663, "Task Cancellation": an empty result, whatever the state of the task."""
+    async with calling(capabilities=TASKS) as caller:
+        handle = (await caller.call("echo", message="hi")).result["_meta"]["dragoman/task"]
+        before = await ended(caller, handle)
+        answer = await caller.request("tasks/cancel", {"taskId": handle})
+        after = await ended(caller, handle)
+        unknown = await caller.request("tasks/cancel", {"taskId": "echo/none"})
+    assert answer.result == {"resultType": "complete"}
+    assert (before["status"], after["status"]) == ("completed", "completed")
+    assert unknown.error["code"] == -32602
+
+
 async def test_a_direct_agent_answers_without_a_task() -> None:
     @agent(direct=True, default=True)
     async def quick(turn: Turn) -> None:
@@ -418,9 +439,8 @@ async def test_an_event_id_with_a_made_up_id_of_its_request_is_rejected(id: Any)
     point = ResumePoint("echo", "t", "", id, None, "")
     async with calling(version=HANDSHAKE) as caller:
         answer = await caller.resume(str(point))
-    assert answer.status == 200
-    expected = -32602 if not isinstance(id, str) else None
-    assert answer.last.get("error", {}).get("code") == expected
+    expected = (400, -32602) if not isinstance(id, str) else (200, None)
+    assert (answer.status, answer.last.get("error", {}).get("code")) == expected
 
 
 @pytest.mark.parametrize("text", ["", "r1.", "r1.W10", "r1.!!!", "elicit.WzEsMiwzXQ", 7, None])

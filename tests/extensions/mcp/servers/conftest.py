@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -29,11 +28,8 @@ TOOL_SERVER = Path(__file__).with_name("tool_server.py")
 
 
 @pytest.fixture(autouse=True)
-def _no_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    for name in list(os.environ):
-        if name.startswith("DRAGOMAN_"):
-            monkeypatch.delenv(name)
+def _no_settings(no_settings: None) -> None:
+    """For all tests here."""
 
 
 @dataclass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected
 from dragoman.extensions.mcp.servers.agent import McpAgent
 from dragoman.extensions.mcp.servers.call_state import CallState, read_call_state
+from dragoman.extensions.mcp.servers.turn import McpTurn
 from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import LeaseLost, OutboundStreams, StateUpdate, is_remote
 
@@ -38,7 +40,8 @@ def agent_of(server: McpSpec, outbound: OutboundStreams, changes: list[bool] | N
         if changes is not None:
             changes.append(agent.is_unavailable)
 
-    agent = McpAgent(server, outbound, 1_000_000, breaker, lambda: "id", on_availability_change=changed)
+    new_turn = partial(McpTurn, new_id=lambda: "id", clock=breaker.clock)
+    agent = McpAgent(server, outbound, 1_000_000, breaker, new_turn, on_availability_change=changed)
     return agent
 
 

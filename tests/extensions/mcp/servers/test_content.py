@@ -9,7 +9,6 @@ import pytest
 from google.protobuf.json_format import MessageToDict
 
 from dragoman.calling.errors import ProtocolError
-from dragoman.core.errors import InvalidAgentResponse
 from dragoman.extensions.mcp.servers.content import (
     error_text,
     progress_metadata,
@@ -63,11 +62,18 @@ def test_the_text_of_an_error_is_that_of_the_tool() -> None:
     assert error_text(types.CallToolResult(content=[], is_error=True)) == "the tool failed without a text"
 
 
-def test_a_file_that_is_not_base64_and_a_number_beyond_doubles_are_rejected() -> None:
+def test_a_file_that_is_not_base64_is_rejected() -> None:
     with pytest.raises(ProtocolError, match="not base64"):
         result_parts(types.CallToolResult(content=[types.ImageContent(data="?", mime_type="image/png")]))
-    with pytest.raises(InvalidAgentResponse, match=r"beyond 2\^53"):
-        result_parts(types.CallToolResult(content=[], structured_content={"a": 2**60}))
+
+
+def test_an_integer_that_would_be_rounded_is_text_and_the_rest_of_the_result_is_kept() -> None:
+    result = types.CallToolResult(
+        content=[types.TextContent(text="done", annotations=types.Annotations.model_validate({"id": 2**60}))],
+        structured_content={"a": [2**60, 1]},
+    )
+    text, data = result_parts(result)
+    assert (text.text, MessageToDict(data.data)) == ("done", {"a": [str(2**60), 1.0]})
 
 
 @pytest.mark.parametrize(

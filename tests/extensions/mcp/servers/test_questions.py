@@ -37,6 +37,14 @@ async def test_a_form_is_a_question_with_its_schema() -> None:
     assert parts == [{"text": "No.\nWho?"}, {"data": {"schema": NAME}}]
 
 
+async def test_a_bound_of_a_schema_that_would_be_rounded_is_shown_as_text() -> None:
+    schema = {"type": "object", "properties": {"id": {"type": "integer", "maximum": 2**63 - 1}}}
+    params = types.ElicitRequestFormParams(message="Which?", requested_schema=schema)
+    status = question_status(params, RecordingTurnContext(), lambda: "id")
+    shown = MessageToDict(pb.Message.FromString(status.message).parts[1].data)
+    assert shown["schema"]["properties"]["id"]["maximum"] == str(2**63 - 1)
+
+
 async def test_a_url_requires_authentication() -> None:
     change = question_status(URL, RecordingTurnContext(), lambda: "id")
     assert change.state == states.AUTH_REQUIRED

@@ -12,10 +12,26 @@ from dragoman.extensions.mcp.servers.readers import read_file, read_message, rea
 def test_a_model_is_read_by_its_names_in_json_only() -> None:
     value = {"content": [], "isError": True}
     assert read_model(types.CallToolResult, value).is_error
-    with pytest.raises(ProtocolError, match=r"the answer of the MCP server is not valid \(1 errors\)"):
+    with pytest.raises(ProtocolError, match=r"MCP server is not valid: content: must be a valid list$"):
         read_model(types.CallToolResult, {"content": 7})
     with pytest.raises(ProtocolError):
         read_model(types.Tool, ["a", "list"])
+
+
+@pytest.mark.parametrize(
+    ("part", "rule"),
+    [
+        ({"type": "text"}, "content[0].text: is required"),
+        ({"type": "image", "data": 3, "mimeType": "x"}, "content[0].data: must be a valid string"),
+        ({"type": "audio", "data": "", "mimeType": "x", "annotations": 7}, "content[0].annotations: "),
+    ],
+)
+def test_an_error_names_field_and_rule_of_the_alternative_that_is_meant(part: dict[str, object], rule: str) -> None:
+    with pytest.raises(ProtocolError) as caught:
+        read_model(types.CallToolResult, {"content": [part]})
+    assert caught.value.message.startswith(f"the answer of the MCP server is not valid: {rule}")
+    assert "errors.pydantic.dev" not in caught.value.message
+    assert str(read_message(b'{"jsonrpc": "2.0", "id": 1, "error": "boom"}')).startswith("error: must be an object")
 
 
 @pytest.mark.parametrize("line", [b"", b"log output", b'{"jsonrpc": "2.0"}', b"\xff", b"[" * 100_000])
@@ -31,7 +47,7 @@ def test_a_line_with_a_message_is_read() -> None:
 
 
 def test_a_file_is_read_from_base64() -> None:
-    assert read_file("aGk=") == b"hi"
+    assert read_file("aGk=") == read_file("aG\r\nk=\n") == b"hi"
     with pytest.raises(ProtocolError, match="not base64"):
         read_file("a?")
 
@@ -40,3 +56,5 @@ def test_a_text_is_a_json_object_or_has_a_reason() -> None:
     assert read_object('{"a": 1}') == {"a": 1}
     assert read_object("hello") == read_object("[1]") == "no JSON object"
     assert str(read_object("{a}")).startswith("not JSON: ")
+    assert read_object(f'{{"a": {2**60}}}') == {"a": 2**60}
+    assert str(read_object(f'{{"a": {2**70}}}')).endswith("has more than 64 bits; send it as a string")

@@ -383,7 +383,7 @@ async def test_a_child_process_that_ignores_every_signal_but_kill_is_ended(monke
     )
     server = McpSpec(command=(sys.executable, "-c", script))
     async with (
-        asyncio.timeout(10),
+        asyncio.timeout(60),
         stdio_streams(server, StderrLog("x"), 1000, OpenRequests(None, []), lambda: None) as (read, _),
     ):
         waiting = asyncio.create_task(read.receive())

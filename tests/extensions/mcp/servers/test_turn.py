@@ -168,7 +168,7 @@ async def test_a_turn_of_a_dead_process_follows_the_servers_task() -> None:
         (MCPError(-5, "no"), (states.FAILED, "MCP_ERROR: no (-5)")),
         (
             task_state("completed", result={"content": [], "structuredContent": {"n": 2**60}}),
-            (states.FAILED, "InvalidAgentResponse: 1152921504606846976 is beyond 2^53"),
+            (states.COMPLETED, ""),
         ),
     ],
 )
@@ -344,7 +344,7 @@ async def test_a_rejected_header_lets_the_tools_be_read_once_more() -> None:
         (RuntimeError("Invalid structured content"), (states.FAILED, "InvalidAgentResponse: Invalid structured")),
         (
             ValidationError.from_exception_data("x", []),
-            (states.FAILED, "InvalidAgentResponse: the answer of the MCP server is not valid (0 errors)"),
+            (states.FAILED, "InvalidAgentResponse: the answer of the MCP server is not valid: it has another form"),
         ),
         (types.EmptyResult(), (states.FAILED, "InvalidAgentResponse: the MCP server answered a call with Empty")),
         (

@@ -7,6 +7,7 @@ import asyncio
 import mcp_types as types
 from google.protobuf.json_format import MessageToDict
 from tests.agents.turn_context import RecordingTurnContext
+from tests.clocks import SleepingClock
 from tests.extensions.mcp.servers.scripted_server import text_result
 
 from dragoman.agents.values import struct_of, struct_to_json
@@ -19,13 +20,6 @@ from dragoman.ports import NO_CHANGE
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def progress_of(context: RecordingTurnContext) -> list[str]:
     changes = [change for change in context.changes if isinstance(change, StatusChange)]
     return [pb.Message.FromString(change.message).parts[0].text for change in changes]
@@ -33,7 +27,7 @@ def progress_of(context: RecordingTurnContext) -> list[str]:
 
 async def test_progress_is_written_with_its_numbers() -> None:
     context = RecordingTurnContext()
-    output = McpTurnOutput(context, CallState(), lambda: "id", Clock())
+    output = McpTurnOutput(context, CallState(), lambda: "id", SleepingClock())
     await output.on_progress(1, 4, None)
     (change,) = context.changes
     assert isinstance(change, StatusChange)
@@ -43,7 +37,7 @@ async def test_progress_is_written_with_its_numbers() -> None:
 
 
 async def test_of_fast_progress_only_the_last_is_written_and_late() -> None:
-    context, clock = RecordingTurnContext(), Clock()
+    context, clock = RecordingTurnContext(), SleepingClock()
     output = McpTurnOutput(context, CallState(), lambda: "id", clock)
     for number in range(10):
         await output.on_progress(number, None, None)
@@ -59,7 +53,7 @@ async def test_of_fast_progress_only_the_last_is_written_and_late() -> None:
 
 async def test_progress_after_the_end_is_dropped() -> None:
     context = RecordingTurnContext()
-    output = McpTurnOutput(context, CallState(), lambda: "id", Clock())
+    output = McpTurnOutput(context, CallState(), lambda: "id", SleepingClock())
     for number in range(3):
         await output.on_progress(number, None, None)
     output.stop_progress()
@@ -71,7 +65,7 @@ async def test_progress_after_the_end_is_dropped() -> None:
 
 async def test_the_state_is_stored_once_with_the_result() -> None:
     context = RecordingTurnContext()
-    output = McpTurnOutput(context, CallState(), lambda: "id", Clock())
+    output = McpTurnOutput(context, CallState(), lambda: "id", SleepingClock())
     output.state = CallState(tool="x")
     result = output.result_of("x", text_result("done"))
     assert result.state_update.task_state == CallState(tool="x").to_json()
@@ -79,7 +73,7 @@ async def test_the_state_is_stored_once_with_the_result() -> None:
 
 
 async def test_errors_have_a_reason_and_the_text() -> None:
-    output = McpTurnOutput(RecordingTurnContext(), CallState(), lambda: "id", Clock())
+    output = McpTurnOutput(RecordingTurnContext(), CallState(), lambda: "id", SleepingClock())
     for result, reason, text in (
         (output.result_of("x", text_result("bad", is_error=True)), "TOOL_ERROR", "bad"),
         (output.failed("MCP_ERROR", "no"), "MCP_ERROR", "MCP_ERROR: no"),
@@ -96,7 +90,7 @@ async def test_errors_have_a_reason_and_the_text() -> None:
 
 
 async def test_an_error_of_a_tool_keeps_its_other_content() -> None:
-    output = McpTurnOutput(RecordingTurnContext(), CallState(), lambda: "id", Clock())
+    output = McpTurnOutput(RecordingTurnContext(), CallState(), lambda: "id", SleepingClock())
     content: list[types.ContentBlock] = [
         types.TextContent(text="bad"),
         types.ImageContent(data="AAEC", mime_type="image/png"),

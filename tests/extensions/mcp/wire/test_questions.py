@@ -52,6 +52,13 @@ def test_choices_with_labels_are_titled_constants() -> None:
     assert answer_schema(parts)["oneOf"] == [{"const": "l", "title": "Large"}, {"const": "s", "title": "s"}]
 
 
+def test_the_names_of_choices_are_kept() -> None:
+    size = {"type": "string", "enum": ["s", "l"], "enumNames": ["Small", "Large"]}
+    fields = {"type": "object", "properties": {"size": size}}
+    assert answer_schema(data(schema=size)) == size
+    assert form_of(data(schema=fields)).schema == fields
+
+
 def test_a_flat_schema_is_asked_as_it_is_without_what_forms_do_not_have() -> None:
     schema = {
         "properties": {"name": {"type": "string", "pattern": "x"}, "size": {"enum": ["s", "l"]}},
@@ -82,6 +89,7 @@ def test_a_nested_schema_is_answered_with_json_in_a_text() -> None:
     assert answer_part('{"a": {}}', form) == {"data": {"a": {}}}
     assert answer_part("not json", form) == {"text": "not json"}
     assert answer_part("7", form) == {"text": "7"}
+    assert answer_part(f"[{2**60}]", form) == {"data": [str(2**60)]}
 
 
 @pytest.mark.parametrize(

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import sqlite3
 import threading
+from collections.abc import Callable
 from contextlib import aclosing
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
 
 from dragoman.core.errors import InvalidParams
 from dragoman.core.push.delivery import DeliveryOutcome
+from dragoman.core.task.maintenance import StorageOptions
 from dragoman.ports import BackupProgress
 from dragoman.stores.sqlite import SchemaTooNew, open_store
 from dragoman.stores.sqlite.cold import backup as copying
 from dragoman.stores.sqlite.hot import SqliteTimings
 from dragoman.testing.contracts.store_pushes import claim_due, report_of, with_push
 from dragoman.testing.fixtures import artifact, by_runner, created, finished, new_ref, running
+
+
+def blob_path(content: bytes) -> Path:
+    """Where the blob of a content is, below the folder of blobs."""
+    digest = sha256(content).hexdigest()
+    return Path(digest[:2], digest[2:])
 
 
 def count(path: Path, table: str = "tasks") -> int:
@@ -50,7 +61,7 @@ async def test_a_backup_is_a_snapshot_of_its_start_while_writers_continue(tmp_pa
 
 async def test_writers_do_not_wait_for_a_backup_even_with_a_long_log(tmp_path: Path) -> None:
     timings = SqliteTimings(checkpoint_interval=8, max_wal_bytes=1)
-    store, loop = open_store(tmp_path / "t.db", timings=timings), asyncio.get_running_loop()
+    store = open_store(tmp_path / "t.db", timings=timings)
     claimed = await running(store)
     begun, go_on = threading.Event(), threading.Event()
 
@@ -62,14 +73,13 @@ async def test_writers_do_not_wait_for_a_backup_even_with_a_long_log(tmp_path: P
         asyncio.to_thread(copying.write_backup, tmp_path / "t.db", tmp_path / "copy", tell, lambda: 1, None, 1)
     )
     await asyncio.to_thread(begun.wait)
-    began = loop.time()
-    for _ in range(40):
-        await store.append(by_runner(claimed, artifact("a", "more", append=True)))
-    took = loop.time() - began
+    # SQLite's own busy timeout would be ten seconds, for each of the five truncations of the log.
+    async with asyncio.timeout(40):
+        for _ in range(40):
+            await store.append(by_runner(claimed, artifact("a", "more", append=True)))
     go_on.set()
     await copy
     await store.close()
-    assert took < 40  # SQLite's own busy timeout would be ten seconds, for each of the five truncations of the log
     assert count(tmp_path / "copy" / "tasks.db", "chunks") == 0
 
 
@@ -85,14 +95,114 @@ async def test_an_abandoned_backup_leaves_no_files(tmp_path: Path) -> None:
 
 async def test_a_backup_includes_blobs(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
-    blob = copying.blob_folder(tmp_path / "t.db") / "ab" / "abcdef"
+    place = blob_path(b"big")
+    blob = copying.blob_folder(tmp_path / "t.db") / place
+    blob.parent.mkdir(parents=True)
+    blob.write_bytes(b"big")
+    blob.with_name(f"{blob.name}.0123abcd").write_bytes(b"half of one that is being written")
+    assert [step async for step in store.backup(tmp_path / "copy")][-1].done
+    await store.close()
+    assert (tmp_path / "copy" / "blobs" / place).read_bytes() == b"big"
+    copying.restore(tmp_path / "copy", tmp_path / "new.db")
+    restored = copying.blob_folder(tmp_path / "new.db")
+    assert [file.relative_to(restored) for file in restored.rglob("*") if file.is_file()] == [place]
+    copy = restored / place
+    assert (copy.read_bytes(), copy.stat().st_mode & 0o777, copy.stat().st_nlink) == (b"big", 0o600, 1)
+
+
+def link_to_a_file(blob: Path, secret: Path) -> None:
+    blob.unlink()
+    blob.symlink_to(secret)
+
+
+def link_to_a_folder(blob: Path, secret: Path) -> None:
+    (secret.parent / blob.name).write_bytes(b"big")
+    blob.unlink()
+    blob.parent.rmdir()
+    blob.parent.symlink_to(secret.parent)
+
+
+def link_to_all_folders(blob: Path, secret: Path) -> None:
+    shutil.move(blob.parent.parent, secret.parent / "elsewhere")
+    blob.parent.parent.symlink_to(secret.parent / "elsewhere")
+
+
+def pipe(blob: Path, secret: Path) -> None:
+    blob.unlink()
+    os.mkfifo(blob)
+
+
+def other_content(blob: Path, secret: Path) -> None:
+    blob.unlink()
+    blob.write_bytes(b"bad")
+
+
+@pytest.mark.parametrize("change", [link_to_a_file, link_to_a_folder, link_to_all_folders, pipe, other_content])
+async def test_a_backup_with_other_things_than_blobs_is_not_restored(
+    tmp_path: Path, change: Callable[[Path, Path], None]
+) -> None:
+    """Whoever made the backup would else choose a file of this host, which the restored server serves."""
+    store = open_store(tmp_path / "t.db")
+    blob = copying.blob_folder(tmp_path / "t.db") / blob_path(b"big")
     blob.parent.mkdir(parents=True)
     blob.write_bytes(b"big")
     assert [step async for step in store.backup(tmp_path / "copy")][-1].done
     await store.close()
-    assert (tmp_path / "copy" / "blobs" / "ab" / "abcdef").read_bytes() == b"big"
-    copying.restore(tmp_path / "copy", tmp_path / "new.db")
-    assert (copying.blob_folder(tmp_path / "new.db") / "ab" / "abcdef").read_bytes() == b"big"
+    (tmp_path / "host").mkdir()
+    secret = tmp_path / "host" / "secret"
+    secret.write_bytes(b"big")
+    change(tmp_path / "copy" / "blobs" / blob_path(b"big"), secret)
+    with pytest.raises(InvalidParams, match=r"SRC: .* (symbolic link|content of its name)"):
+        copying.restore(tmp_path / "copy", tmp_path / "new.db")
+    assert list(tmp_path.glob("new.db*")) == []
+
+
+async def test_the_database_of_a_backup_is_a_file_of_it(tmp_path: Path) -> None:
+    await open_store(tmp_path / "t.db").close()
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "tasks.db").symlink_to(tmp_path / "t.db")
+    with pytest.raises(InvalidParams, match=r"it has no tasks\.db that is a file"):
+        copying.restore(tmp_path / "copy", tmp_path / "new.db")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON tasks BEGIN DELETE FROM audit; END",
+        "CREATE VIEW v AS SELECT value FROM meta",
+    ],
+)
+async def test_a_backup_with_code_is_not_restored(tmp_path: Path, code: str) -> None:
+    store = open_store(tmp_path / "t.db")
+    [step async for step in store.backup(tmp_path / "copy")]
+    await store.close()
+    with sqlite3.connect(tmp_path / "copy" / "tasks.db") as database:
+        database.execute(code)
+    database.close()
+    with pytest.raises(InvalidParams, match=r"SRC: .* has code of somebody else: the trigger or view [tv]$"):
+        copying.restore(tmp_path / "copy", tmp_path / "new.db")
+    assert list(tmp_path.glob("new.db*")) == []
+
+
+async def test_a_restored_store_has_another_secret_and_reads_its_large_parts(tmp_path: Path) -> None:
+    """Every backup has the secret of its store: a copy must not sign in the name of the original."""
+    store = open_store(tmp_path / "t.db", sizes=StorageOptions(inline_bytes=10_000_000))
+    await store.key_values.compare_and_set("signing keys", "theirs", expected="")
+    await store.key_values.compare_and_set("pauses", "kept", expected="")
+    done = await finished(store, artifact("a", "x" * 2_000_000))
+    before = await store.read(done.record.ref)
+    assert [file for file in copying.blob_folder(tmp_path / "t.db").rglob("*") if file.is_file()]
+    [step async for step in store.backup(tmp_path / "copy")]
+    secret = store.secret("links")
+    await store.close()
+    copying.restore(tmp_path / "copy", tmp_path / "new.db", forgotten=["signing keys"])
+    for _ in range(2):  # also after a restart, and a restore of a restored one
+        store = open_store(tmp_path / "new.db", sizes=StorageOptions(inline_bytes=10_000_000))
+        assert store.secret("links") != secret
+        assert await store.key_values.get("signing keys") == ""
+        assert await store.key_values.get("pauses") == "kept"
+        assert await store.read(done.record.ref) == before
+        await store.close()
 
 
 async def test_a_restored_store_has_its_tasks_and_another_epoch(tmp_path: Path) -> None:
@@ -125,13 +235,22 @@ async def test_deliveries_of_a_restored_store_continue_from_the_backup(tmp_path:
     await store.close()
 
 
-@pytest.mark.parametrize("destination", ["relative", "{tmp}/there", "{tmp}/no/such/folder"])
+@pytest.mark.parametrize("destination", ["no/such", "{tmp}/there", "{tmp}/no/such/folder"])
 async def test_an_invalid_destination_is_rejected(tmp_path: Path, destination: str) -> None:
     (tmp_path / "there").mkdir()
     store = open_store(tmp_path / "t.db")
     with pytest.raises(InvalidParams, match="destination: "):
         [step async for step in store.backup(Path(destination.format(tmp=tmp_path)))]
     await store.close()
+
+
+async def test_a_backup_with_a_name_is_beside_the_store_and_its_user_s_only(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db")
+    assert [step async for step in store.backup(Path("nightly"))][-1].done
+    await store.close()
+    folder = tmp_path / "t.db.backups" / "nightly"
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder.parent, folder, *folder.iterdir())}
+    assert modes == {"t.db.backups": 0o700, "nightly": 0o700, "tasks.db": 0o600, "backup.json": 0o600}
 
 
 async def test_a_second_backup_to_the_same_folder_is_rejected(tmp_path: Path) -> None:

@@ -12,16 +12,24 @@ from google.protobuf.message import Message
 from dragoman.bindings import method_table as a2a
 from dragoman.bindings.method_table import A2AOperation, ExtensionRow
 from dragoman.core.access.identity import Identity
-from dragoman.core.errors import InvalidParams, MethodNotFound, TaskNotFound
+from dragoman.core.errors import InvalidParams, MethodNotFound, TaskEnded, TaskNotCancelable, TaskNotFound
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.extensions.mcp.endpoint.answers import TaskAnswers, answer_and_follow, answer_task
 from dragoman.extensions.mcp.endpoint.services import McpServices
 from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId, tool_result
 from dragoman.extensions.mcp.wire import results, tools
-from dragoman.extensions.mcp.wire.envelope import CONTEXT_META, Envelope, negotiated_version, new_session
+from dragoman.extensions.mcp.wire.envelope import (
+    CONTEXT_META,
+    STATELESS_METHODS,
+    Envelope,
+    negotiated_version,
+    new_session,
+)
+from dragoman.extensions.mcp.wire.errors import TASKS_REQUIRED, MissingClientCapability
 from dragoman.extensions.mcp.wire.results import view_of
 from dragoman.extensions.mcp.wire.tools import AgentTool, InvalidArguments, NewId
 from dragoman.runtime import Operations
+from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -153,7 +161,7 @@ class McpDecoder:
         if not self._client.takes_tasks and tool.spec.streaming and self._takes_streams:
             return Decoded(CALL_TOOL, request, tool=tool)
         request.configuration.history_length = 0
-        request.configuration.return_immediately = self._client.takes_tasks
+        request.configuration.return_immediately = self._client.takes_tasks and not self._services.handle_after
         return Decoded(BEGIN_TASK, request, partial(self._sent, tool), tool)
 
     def _sent(self, tool: AgentTool, response: bytes, tenant: str) -> Mapping[str, Any]:
@@ -161,7 +169,7 @@ class McpDecoder:
         if sent.HasField("message"):
             return results.message_result(sent.message)
         view = view_of(tenant, sent.task)
-        if self._client.takes_tasks:
+        if self._client.takes_tasks and not (view.ended and self._services.handle_after):
             return results.created_task(view, self._services.clock())
         return tool_result(view, tool)
 
@@ -204,7 +212,8 @@ class McpDecoder:
 
     def _cancel_task(self, params: Mapping[str, Any]) -> Decoded:
         tenant, task_id = self._task_of(params)
-        return Decoded(CANCEL_TASK, pb.CancelTaskRequest(tenant=tenant, id=task_id))
+        row = ExtensionRow(A2AOperation(request=pb.CancelTaskRequest, response=pb.Task, operation=_cancel))
+        return Decoded(row, pb.CancelTaskRequest(tenant=tenant, id=task_id))
 
     def answer(self, answers: TaskAnswers, tenant: str, task_id: str) -> Decoded:
         """Answers a task without waiting for what follows. Raises TaskNotFound for one of another address."""
@@ -220,6 +229,9 @@ class McpDecoder:
         return Decoded(FOLLOW_TASK, pb.SubscribeToTaskRequest(tenant=tenant, id=task_id), tool=tool)
 
     def _task_of(self, params: Mapping[str, Any]) -> tuple[str, str]:
+        """The task that a method of the tasks extension names. Raises MissingClientCapability without the extension."""
+        if not self._client.takes_tasks:
+            raise MissingClientCapability("the method needs the tasks extension", TASKS_REQUIRED)
         handle = params.get("taskId")
         if not isinstance(handle, str) or not handle:
             raise InvalidParams.field("taskId", "is required, and must be a string that is not empty")
@@ -256,11 +268,6 @@ _METHODS: Final[Mapping[str, Callable[[McpDecoder, Mapping[str, Any]], Decoded]]
 }
 KNOWN_METHODS: Final = _METHODS.keys()
 
-STATELESS_METHODS: Final = frozenset(
-    {"server/discover", "tasks/get", "tasks/update", "tasks/cancel", "subscriptions/listen"}
-)
-"""Methods of 2026-07-28 alone."""
-
 
 def _answer_and_follow(answers: TaskAnswers, new_id: NewId, operations: Operations) -> Callable[..., EventStream]:
     return partial(answer_and_follow, operations, answers, new_id)
@@ -268,6 +275,18 @@ def _answer_and_follow(answers: TaskAnswers, new_id: NewId, operations: Operatio
 
 def _answer(answers: TaskAnswers, new_id: NewId, operations: Operations) -> Callable[..., Any]:
     return partial(answer_task, operations, answers, new_id)
+
+
+def _cancel(operations: Operations) -> Callable[..., Any]:
+    """Acknowledges a cancel also when the task has ended or goes on: it is a wish (SEP-2663, "Task Cancellation")."""
+
+    async def cancel(call: Call, request: pb.CancelTaskRequest) -> bytes:
+        try:
+            return await operations.cancel.cancel_task(call, request)
+        except (TaskEnded, TaskNotCancelable):
+            return b""
+
+    return cancel
 
 
 def _shown(response: bytes, tenant: str) -> Mapping[str, Any]:

@@ -21,8 +21,6 @@ class McpEndpoint:
 
         Raises MethodNotAllowed for a GET that continues no stream: the server sends nothing by itself.
         """
-        if request.method == "DELETE":
-            return Response(204, {}, b"")  # a session needs no end: the server keeps none
         if request.method == "GET":
             if "Last-Event-ID" not in request.headers:
                 raise MethodNotAllowed("GET", ("POST",))

@@ -22,9 +22,9 @@ from dragoman.bindings.http.request import (
     AnyRequest,
     HttpExchange,
     accepts_only_json,
+    error_headers,
     idempotency_key,
     respond_stream,
-    retry_after_header,
 )
 from dragoman.bindings.method_table import ExtensionRow
 from dragoman.bindings.pipeline import challenge_headers, log_call_fault
@@ -34,7 +34,7 @@ from dragoman.core.errors import InvalidParams, InvalidRequest, ParseError
 from dragoman.core.names import tenant_of
 from dragoman.core.trace import TRACE_HEADER
 from dragoman.extensions.mcp.endpoint.answers import TaskAnswers
-from dragoman.extensions.mcp.endpoint.decoder import CALL_TOOL, KNOWN_METHODS, Decoded, McpDecoder
+from dragoman.extensions.mcp.endpoint.decoder import BEGIN_TASK, CALL_TOOL, KNOWN_METHODS, Decoded, McpDecoder
 from dragoman.extensions.mcp.endpoint.listen import Listener
 from dragoman.extensions.mcp.endpoint.services import McpServices
 from dragoman.extensions.mcp.endpoint.tool_call import ElicitationId, ResumePoint, WaitingCall, complete
@@ -147,10 +147,11 @@ class McpExchange(HttpExchange):
         return self._decoder.decode(method, params)
 
     def call(self) -> Call:
-        envelope = self.envelope
+        envelope, services = self.envelope, self._services
+        takes_handle = envelope.client.takes_tasks and self.row is BEGIN_TASK
         return Call(
             self.caller,
-            timeout=self._services.wait,
+            timeout=services.handle_after if takes_handle else services.wait,
             cursor=envelope.text(CURSOR_META),
             idempotency_key=envelope.text(IDEMPOTENCY_META) or idempotency_key(self.headers),
             stops_with_turn=True,
@@ -166,12 +167,8 @@ class McpExchange(HttpExchange):
         if decoded.listens:
             listener = Listener(self._services, self.envelope.client, self.rpc.id, self._params, self.identity)
             admission = self.pipeline.operations.admission
-            admission.open_stream(self.identity)
-            try:
-                with self.pipeline.streams.open(self.identity):
-                    return await self._send_stream(listener.frames(), listener.last_frame)
-            finally:
-                admission.close_stream(self.identity)
+            with admission.stream(self.identity), self.pipeline.streams.open(self.identity):
+                return await self._send_stream(listener.frames(), listener.last_frame)
         if decoded.canceled_request is not None:
             self._services.cancel_call(self._call_key(decoded.canceled_request))
         if decoded.description is None:
@@ -278,8 +275,9 @@ class McpExchange(HttpExchange):
             self.path, self.origin(), self.pipeline.cards, self.pipeline.options
         )
         challenge = challenge_headers(error, resource_metadata=metadata)
-        headers = {**challenge, **retry_after_header(error)}
-        is_answered = not (self._is_response or self._is_notification)
+        headers = {**challenge, **error_headers(error)}
+        # An error without an id cannot be matched with its call, so the status has to say that there is one.
+        is_answered = self.rpc.id is not None and not (self._is_response or self._is_notification)
         status = http_status(error, is_stateless=self.envelope.client.is_stateless, is_answered=is_answered)
         return self._json(status, body, headers)
 

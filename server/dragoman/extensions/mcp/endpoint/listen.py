@@ -16,7 +16,7 @@ from dragoman.extensions.mcp.endpoint.services import McpServices
 from dragoman.extensions.mcp.endpoint.tool_call import notification
 from dragoman.extensions.mcp.wire import results, tools
 from dragoman.extensions.mcp.wire.envelope import SUBSCRIPTION_META, ClientFeatures
-from dragoman.extensions.mcp.wire.errors import TASKS_EXTENSION, MissingClientCapability
+from dragoman.extensions.mcp.wire.errors import TASKS_REQUIRED, MissingClientCapability
 from dragoman.runtime.access import Call
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.http import sse
@@ -48,9 +48,7 @@ class Listener:
         if len(handles) > MAX_FOLLOWED_TASKS:
             raise InvalidParams.field("notifications.taskIds", f"must have at most {MAX_FOLLOWED_TASKS} tasks")
         if handles and not client.takes_tasks:
-            raise MissingClientCapability(
-                "notifications.taskIds: needs the tasks extension", {"extensions": {TASKS_EXTENSION: {}}}
-            )
+            raise MissingClientCapability("notifications.taskIds: needs the tasks extension", TASKS_REQUIRED)
         self._services = services
         self._client = client
         self._rpc_id = rpc_id

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
@@ -13,7 +12,7 @@ from dragoman.bindings.cards import Cards
 from dragoman.bindings.pipeline import Pipeline
 from dragoman.core.errors import A2AError
 from dragoman.extensions.mcp.endpoint.catalog import ToolCatalog
-from dragoman.ids import IDS
+from dragoman.ids import IDS, now_ms
 from dragoman.supervision import log_fault
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -34,14 +33,17 @@ class McpServices:
         pipeline: Pipeline,
         cards: Cards,
         wait: float,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        handle_after: float,
+        clock: Callable[[], int] = now_ms,
         new_id: Callable[[], str] = IDS.hex,
     ) -> None:
-        """`wait`: seconds for which a call waits for its task. `clock`: milliseconds since the epoch."""
+        """`wait`: seconds for which a call waits for its task. `handle_after`: seconds for which one waits whose client
+        takes a handle of the task. `clock`: milliseconds since the epoch."""
         self.pipeline = pipeline
         self.cards = cards
         self.catalog = ToolCatalog(cards, pipeline.options.access_policy)
         self.wait = wait
+        self.handle_after = handle_after
         self.clock = clock
         self.new_id = new_id
         self._open_calls: dict[CallKey, WaitingCall] = {}

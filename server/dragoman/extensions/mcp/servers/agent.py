@@ -5,16 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
 from dataclasses import replace
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import mcp_types as types
 from mcp.client.client import Client
 
+<<<<<<< HEAD
 from dragoman.agents.called.agent import CalledAgent, end, first
 from dragoman.agents.called.turn import Sleep
 from dragoman.agents.values import NewId
+=======
+from dragoman.agents.called.agent import CalledAgent, CalledTurn
+>>>>>>> main
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ProtocolError, ServerUnavailable
 from dragoman.core.schemas import SchemaCheck, compile_schema
@@ -23,19 +26,20 @@ from dragoman.extensions.mcp.servers.call_state import read_call_state
 from dragoman.extensions.mcp.servers.connection import McpConnection
 from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
 from dragoman.extensions.mcp.servers.open_calls import OpenCalls
-from dragoman.extensions.mcp.servers.turn import McpTurn
 from dragoman.extensions.mcp.sources import McpSpec
-from dragoman.ports import OutboundStreams, TurnContext, TurnResult
+from dragoman.ports import OutboundStreams, TurnContext
 
 log = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
 
+<<<<<<< HEAD
 HANDLE_TIMEOUT: Final = 2.0
 """Seconds after a cancel in which the answer to a call may name the server's task, which can be canceled."""
+=======
+>>>>>>> main
 
-
-class McpAgent(CalledAgent[McpTurn]):
+class McpAgent(CalledAgent):
     """Implements `dragoman.ports.RemoteAgent`. Unavailable until its tools were read, and while its breaker is open."""
 
     kind = "MCP server"
@@ -47,12 +51,11 @@ class McpAgent(CalledAgent[McpTurn]):
         outbound: OutboundStreams,
         max_response_bytes: int,
         breaker: CircuitBreaker,
-        new_id: NewId,
+        new_turn: Callable[[TurnContext, McpAgent], CalledTurn],
         *,
         on_availability_change: Callable[[], None] = lambda: None,
-        sleep: Sleep = asyncio.sleep,
     ) -> None:
-        """on_availability_change: also called when it loses its connection."""
+        """new_turn: creates its turns. on_availability_change: also called when it loses its connection."""
         spec = discovery.unread_spec(server)
         super().__init__(spec, server.location, server.turns, breaker, on_availability_change)
         self.server = server
@@ -68,25 +71,7 @@ class McpAgent(CalledAgent[McpTurn]):
         )
         self._output_checks: dict[str, SchemaCheck] = {}
         """The checks of results, by tool."""
-        self._new_id = new_id
-        self._sleep = sleep
-
-    # RemoteAgent, for the runtime -------------------------------------------------------------------------------
-
-    def runner_of(self, task_id: str) -> str:
-        """Describes where the turn of a task runs; empty when none does."""
-        turn = self._running.get(task_id)
-        if turn is None:
-            return ""
-        tool = f", tool {turn.output.state.tool}" if turn.output.state.tool else ""
-        task = f", as its task {turn.handle}" if turn.handle else ""
-        return f"MCP server {self.location}{tool}{task}"
-
-    def describe_wait(self, turn: McpTurn) -> str:
-        """Describes what a turn waits for."""
-        if turn.handle:
-            return "The MCP server runs the call as a task of its own, which is polled."
-        return "The tool was called and has not answered yet." if turn.is_sent else ""
+        self._new_turn = new_turn
 
     # For its turns ----------------------------------------------------------------------------------
 
@@ -167,10 +152,11 @@ class McpAgent(CalledAgent[McpTurn]):
 
     # Turns ------------------------------------------------------------------------------------------------------
 
-    def new_turn(self, context: TurnContext) -> McpTurn:
+    def new_turn(self, context: TurnContext) -> CalledTurn:
         """A turn that has not begun."""
-        return McpTurn(context, self, self._new_id, clock=self.breaker.clock, sleep=self._sleep)
+        return self._new_turn(context, self)
 
+<<<<<<< HEAD
     async def withdraw(self, turn: McpTurn, work: asyncio.Task[TurnResult]) -> TurnResult | None:
         if turn.handle or work.done():
             return None
@@ -188,6 +174,10 @@ class McpAgent(CalledAgent[McpTurn]):
         await self.call(lambda client: tasks_extension.cancel_task(client, task))
 
     async def has_ended(self, task: str) -> bool:
+=======
+    async def cancel(self, handle: str) -> None:
+        """Cancels the server's task of this handle. A failure is logged."""
+>>>>>>> main
         try:
             found = await self.call(lambda client: tasks_extension.get_task(client, task))
         except CallRefused:
@@ -202,10 +192,15 @@ class McpAgent(CalledAgent[McpTurn]):
         state = read_call_state(task_state)
         if state.open_call:
             self.calls.discard(state.open_call)
+<<<<<<< HEAD
             return False
         if state.handle:
             await self._cancel_idle(state.handle, metadata)
         return True
+=======
+        if state.handle and not self.is_unavailable:
+            await self.cancel(state.handle)
+>>>>>>> main
 
     async def close(self) -> None:
         """Cancels its calls and closes the connection, which ends a child process."""

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import orjson
 
-from dragoman.agents.called.turn import stored_fields
+from dragoman.agents.called.agent import stored_fields
 
 
 @dataclass(frozen=True, slots=True)

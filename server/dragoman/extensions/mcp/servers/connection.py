@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from dragoman.calling.errors import CallForbidden, CallRefused, ClientError, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
 from dragoman.core.exceptions import leaves
-from dragoman.extensions.mcp.servers.readers import valid_answers
+from dragoman.extensions.mcp.servers.readers import problem_of, valid_answers
 from dragoman.extensions.mcp.servers.tasks_extension import TasksExtension
 from dragoman.extensions.mcp.servers.transport import (
     FORBIDDEN_CODE,
@@ -218,7 +218,7 @@ class McpConnection:
         if isinstance(error, OSError):
             return _unavailable(f"{location}: cannot be started: {error.strerror or error}")
         if isinstance(error, ValidationError):
-            return ProtocolError(f"{location}: its answer is not valid MCP ({error.error_count()} errors)")
+            return ProtocolError(f"{location}: its answer is not valid MCP: {problem_of(error)}")
         return ProtocolError(f"{location}: {type(error).__name__}: {error}")
 
     def _lost_reason(self, stderr: StderrLog) -> str:

@@ -18,6 +18,7 @@ from dragoman.agents.values import (
 )
 from dragoman.core.task.log import ArtifactChange
 from dragoman.extensions.mcp.servers.readers import read_file
+from dragoman.wire.json.remote_values import exact_integers
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -41,7 +42,7 @@ def result_parts(result: types.CallToolResult) -> list[pb.Part]:
     """
     parts = [_part(block) for block in result.content]
     if result.structured_content is not None:
-        parts.append(data_part(result.structured_content))
+        parts.append(data_part(exact_integers(result.structured_content)))
     return parts
 
 
@@ -65,7 +66,7 @@ def _part(block: types.ContentBlock) -> pb.Part:
             part = _resource_part(block.resource)
     if block.annotations is not None:
         annotations = block.annotations.model_dump(by_alias=True, mode="json", exclude_none=True)
-        set_metadata(part, {"annotations": annotations})
+        set_metadata(part, {"annotations": exact_integers(annotations)})
     return part
 
 

@@ -18,6 +18,7 @@ from dragoman.core.task.log import StatusChange
 from dragoman.extensions.mcp.servers.readers import read_model, read_object
 from dragoman.extensions.mcp.servers.tool_choice import only_text_property
 from dragoman.ports import TurnContext
+from dragoman.wire.json.remote_values import exact_integers
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 _REFUSALS: Final[Mapping[str, str]] = {"decline": "decline", "cancel": "cancel"}
@@ -53,7 +54,7 @@ def question_status(
         parts.append(pb.Part(url=params.url))
         state = states.AUTH_REQUIRED
     else:
-        parts.append(data_part({"schema": params.requested_schema}))
+        parts.append(data_part({"schema": exact_integers(params.requested_schema)}))
         state = states.INPUT_REQUIRED
     message = message_of(parts, new_id, context)
     return StatusChange(state, message.SerializeToString())

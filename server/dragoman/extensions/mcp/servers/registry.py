@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Final
 
 from dragoman.agents.called.registry import CalledRegistry
@@ -16,6 +17,7 @@ from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailabl
 from dragoman.core.durations import Backoff
 from dragoman.extensions.mcp.servers.agent import McpAgent
 from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
+from dragoman.extensions.mcp.servers.turn import McpTurn
 from dragoman.extensions.mcp.sources import MCP_FORMAT, McpSpec
 from dragoman.ids import IDS
 from dragoman.ports import OutboundStreams, RemoteAgentRegistry, UpstreamStatus
@@ -135,7 +137,7 @@ class McpRegistry(CalledRegistry[McpAgent]):
             self._outbound,
             self._max_response_bytes,
             CircuitBreaker(self._monotonic),
-            self._new_id,
+            partial(McpTurn, new_id=self._new_id, clock=self._monotonic),
             on_availability_change=self.capacity_changed,
         )
 

@@ -9,20 +9,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import mcp_types as types
 from mcp.client.client import Client
 from mcp.shared.dispatcher import ProgressFnT
 
-from dragoman.agents.called.turn import CalledTurn, Sleep
+from dragoman.agents.called.agent import CalledTurn, Sleep
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import CallRefused, OutcomeUnknown, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError
 from dragoman.core.trace import CURRENT_TRACE, TRACE_HEADER
 from dragoman.extensions.mcp.servers import questions, tasks_extension
+from dragoman.extensions.mcp.servers.agent import McpAgent
 from dragoman.extensions.mcp.servers.call_state import CallState, read_call_state
 from dragoman.extensions.mcp.servers.connection import McpRefused, ServerSilent
 from dragoman.extensions.mcp.servers.open_calls import OpenCall, ServerQuestion
@@ -33,12 +35,12 @@ from dragoman.extensions.mcp.servers.tool_choice import ChosenTool, InvalidToolC
 from dragoman.extensions.mcp.servers.turn_output import McpTurnOutput
 from dragoman.ports import TurnContext, TurnResult
 
-if TYPE_CHECKING:
-    from dragoman.extensions.mcp.servers.agent import McpAgent
-
 log = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
+
+TASK_CANCEL_TIMEOUT: Final = 5.0
+"""Seconds for a server's task to end after its cancel. Shorter than the runtime waits for the agent."""
 
 STATE_BACKOFF: Final = Backoff(0.05, 1.0)
 """Delay before repeating a call that returned only a request state."""
@@ -109,6 +111,29 @@ class McpTurn(CalledTurn):
         if self.handle and is_unknown:  # SEP-2663, Protocol Errors
             return self.failed("MCP_LOST", f"the MCP server no longer knows its task {self.handle}: {refused.message}")
         return self.failed("MCP_ERROR", refused.summary)
+
+    # The runtime ------------------------------------------------------------------------------------------------
+
+    def describe_runner(self) -> str:
+        """Describes the server, the tool and the server's task."""
+        tool = f", tool {self.output.state.tool}" if self.output.state.tool else ""
+        task = f", as its task {self.handle}" if self.handle else ""
+        return f"MCP server {self._server.location}{tool}{task}"
+
+    def describe_wait(self) -> str:
+        """Describes what it waits for."""
+        if self.handle:
+            return "The MCP server runs the call as a task of its own, which is polled."
+        return "The tool was called and has not answered yet." if self.is_sent else ""
+
+    async def stop(self, work: asyncio.Task[TurnResult]) -> None:
+        """Cancels the server's task for a client or a deadline, and waits for its end, for a limited time."""
+        if self.handle and self.context.cancel_reason in ("client", "deadline"):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TASK_CANCEL_TIMEOUT):
+                    await self._server.cancel(self.handle)
+                    self.wake()
+                    await asyncio.wait([work])
 
     # The turn ---------------------------------------------------------------------------------------------------
 

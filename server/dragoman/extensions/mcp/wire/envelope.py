@@ -17,7 +17,13 @@ import orjson
 from multidict import MultiMapping
 
 from dragoman.core.errors import InvalidParams
-from dragoman.extensions.mcp.wire.errors import TASKS_EXTENSION, HeaderMismatch, InvalidSession, UnsupportedVersion
+from dragoman.extensions.mcp.wire.errors import (
+    TASKS_EXTENSION,
+    HeaderMismatch,
+    InvalidSession,
+    MalformedEnvelope,
+    UnsupportedVersion,
+)
 
 STATELESS_VERSION: Final = "2026-07-28"
 """The revision without a handshake."""
@@ -47,6 +53,11 @@ CONTEXT_META: Final = "dragoman/contextId"
 """The conversation of a task."""
 TASK_META: Final = "dragoman/task"
 """In results and progress notifications: the handle of the task."""
+
+STATELESS_METHODS: Final = frozenset(
+    {"server/discover", "tasks/get", "tasks/update", "tasks/cancel", "subscriptions/listen"}
+)
+"""Methods of 2026-07-28 alone."""
 
 _NAMED_METHODS: Final = {"tools/call": "name"}
 """Methods whose `Mcp-Name` is required, with the parameter that it repeats."""
@@ -107,7 +118,8 @@ def read_envelope(method: str, params: Mapping[str, Any], headers: MultiMapping[
     if token is not None and (isinstance(token, bool) or not isinstance(token, str | int)):
         raise InvalidParams.field("_meta.progressToken", "must be a string or an integer")
     named = headers.get(VERSION_HEADER)
-    if VERSION_META in meta or named == STATELESS_VERSION:
+    needs_version = method in STATELESS_METHODS and named is None and SESSION_HEADER not in headers
+    if VERSION_META in meta or named == STATELESS_VERSION or needs_version:
         client = _stateless_client(method, params, meta, headers)
     elif named is not None and named not in HANDSHAKE_VERSIONS:
         raise UnsupportedVersion(named, SUPPORTED_VERSIONS)
@@ -122,7 +134,7 @@ def _stateless_client(
     method: str, params: Mapping[str, Any], meta: Mapping[str, Any], headers: MultiMapping[str]
 ) -> ClientFeatures:
     if missing := [key for key in (VERSION_META, CAPABILITIES_META) if key not in meta]:
-        raise InvalidParams.field(f"_meta.{missing[0]}", f"is required in every request of {STATELESS_VERSION}")
+        raise MalformedEnvelope.field(f"_meta.{missing[0]}", f"is required in every request of {STATELESS_VERSION}")
     version, capabilities = meta[VERSION_META], meta[CAPABILITIES_META]
     for name in _REPEATED_HEADERS:
         if len(headers.getall(name, ())) > 1:
@@ -137,7 +149,7 @@ def _stateless_client(
     if version != STATELESS_VERSION:
         raise UnsupportedVersion(str(version), SUPPORTED_VERSIONS)
     if not isinstance(capabilities, dict):
-        raise InvalidParams.field(f"_meta.{CAPABILITIES_META}", "must be an object")
+        raise MalformedEnvelope.field(f"_meta.{CAPABILITIES_META}", "must be an object")
     return client_features(STATELESS_VERSION, capabilities)
 
 

@@ -6,16 +6,23 @@ codes. The reason that A2A has for an error is in `data.reason`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from dragoman.core import errors
 from dragoman.core.errors import A2AError
 from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import codes, error_message, retry_after
+from dragoman.wire.errors import ContentCodingNotSupported, codes, error_message, retry_after
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 """The capability of clients that take task handles (SEP-2663)."""
+
+TASKS_REQUIRED: Final[Mapping[str, Any]] = {"extensions": {TASKS_EXTENSION: {}}}
+"""The capabilities that a request about task handles needs, as the error for a client without them names them."""
+
+
+class MalformedEnvelope(errors.InvalidParams):
+    """A field that `_meta` of each request must have is missing, or has another type."""
 
 
 class HeaderMismatch(A2AError):
@@ -25,7 +32,7 @@ class HeaderMismatch(A2AError):
 class MissingClientCapability(A2AError):
     """The request needs a capability that the client has not declared."""
 
-    def __init__(self, message: str, required: dict[str, Any]) -> None:
+    def __init__(self, message: str, required: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.required = required
 
@@ -54,7 +61,9 @@ _OWN_CODES: Final[dict[type[A2AError], tuple[int, int]]] = {
 
 _STATUSES: Final = (
     (errors.ParseError, 400),
+    (ContentCodingNotSupported, 415),
     (errors.InvalidRequest, 400),
+    (MalformedEnvelope, 400),
     (errors.MethodNotFound, 404),
     (errors.Unauthenticated, 401),
     (errors.PermissionDenied, 403),
@@ -101,7 +110,8 @@ def http_status(error: BaseException, *, is_stateless: bool, is_answered: bool =
 
     There, errors of the request itself have 400 as well. Other errors are a JSON-RPC response like any other, with 200:
     clients of the revisions with a handshake do not read the body of anything else. `is_answered`: False for a response
-    or notification, whose sender reads the status alone (Streamable HTTP, "Sending Messages to the Server").
+    or notification, and for a call without a readable id, whose senders read the status alone (Streamable HTTP,
+    "Sending Messages to the Server").
     """
     for kind, (_, status) in _OWN_CODES.items():
         if isinstance(error, kind):

@@ -15,6 +15,7 @@ from typing import Any, Final, Literal
 import orjson
 
 from dragoman.core.errors import InvalidParams
+from dragoman.wire.json import remote_values
 
 ANSWER: Final = "answer"
 """The property of a question that is answered with one value."""
@@ -31,7 +32,7 @@ _LINK: Final = re.compile(r"\bhttps?://[^\s<>\"'`)\]]+", re.IGNORECASE)
 _PRIMITIVES: Final = frozenset({"string", "number", "integer", "boolean"})
 _SCHEMA_KEYS: Final = frozenset(
     (
-        *("type", "title", "description", "default", "format", "enum", "oneOf", "const"),
+        *("type", "title", "description", "default", "format", "enum", "enumNames", "oneOf", "const"),
         *("minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems", "items"),
     )
 )
@@ -216,7 +217,7 @@ def answer_part(text: str, form: Form) -> dict[str, Any]:
     """The part of an answer that is one text: JSON as data, where the question wants an object."""
     if form.kind != "text":
         try:
-            value = orjson.loads(text)
+            value = remote_values.loads(text)
         except ValueError:
             return {"text": text}
         if isinstance(value, dict | list):

@@ -206,7 +206,8 @@ def task_object(view: TaskView, client: ClientFeatures, now: int) -> dict[str, A
 
 def created_task(view: TaskView, now: int) -> dict[str, Any]:
     """The result of a call that began a task, as a handle (`CreateTaskResult`)."""
-    return {"resultType": "task", **_handle_fields(view, now), "status": "working", "_meta": view.meta}
+    status = "input_required" if view.asks else "working"
+    return {"resultType": "task", **_handle_fields(view, now), "status": status, "_meta": view.meta}
 
 
 def _failure_reason(task: pb.Task) -> str:

@@ -8,21 +8,26 @@ written under a temporary name and renamed once its integrity was checked.
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import secrets
 import shutil
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Iterator
+import stat
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
 
 from dragoman.core.errors import InvalidParams
+from dragoman.core.task.blob_references import BLOB_NAME
 from dragoman.ports import BackupProgress
-from dragoman.stores.sqlite.cold.blobs import fsync
+from dragoman.stores.shared.tables import KEY_VALUE_NAME
+from dragoman.stores.sqlite.cold.blobs import fsync, renew_secret
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS
 from dragoman.stores.sqlite.schema import check_version, connect
 
@@ -103,6 +108,10 @@ def write_backup(
     step_pages: int = DEFAULT_TIMINGS.backup_pages,
 ) -> None:
     """Copies the store to a new folder. Blocks. Exceptions of `report_progress` stop it and are raised."""
+    if not destination.is_absolute():
+        folder = store.with_name(f"{store.name}.backups")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        destination = folder / destination
     partial = _create_partial(destination)
     try:
         with _snapshot(store, open_source) as source:
@@ -115,12 +124,15 @@ def write_backup(
             def progress(_: int, remaining: int, total: int) -> None:
                 report_progress(BackupProgress((total - remaining) * size, total * size))
 
+            # SQLite would create it readable for others; cp and tar take no part in the mode of the folder.
+            (partial / BACKUP_DATABASE).touch(0o600)
             with closing(sqlite3.connect(partial / BACKUP_DATABASE, isolation_level=None)) as copy:
                 source.backup(copy, pages=step_pages, progress=progress)
                 copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
                 _check_integrity(copy)
                 (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
         manifest = {"format": BACKUP_FORMAT, "taken": copied_at, "epoch": epoch, "tasks": tasks}
+        (partial / BACKUP_MANIFEST).touch(0o600)
         (partial / BACKUP_MANIFEST).write_text(json.dumps(manifest) + "\n", "utf-8")
         _fsync(partial)
         partial.rename(destination)
@@ -145,15 +157,17 @@ def _snapshot(store: Path, source: sqlite3.Connection | None) -> Iterator[sqlite
             connection.execute("ROLLBACK")
 
 
-def restore(source: Path, store: Path) -> RestoreResult:
-    """Creates a store from a backup, with a new epoch. Blocks.
+def restore(source: Path, store: Path, forgotten: Iterable[str] = ()) -> RestoreResult:
+    """Creates a store from a backup, with a new epoch, and a new secret: the backup has the old one. Blocks.
+
+    forgotten: the names of key values that the new store does not get.
 
     Raises InvalidParams when the source is not a backup, or when the store exists or is being restored;
     DatabaseDamaged, SchemaTooNew, sqlite3.Error, OSError.
     """
     database = source / BACKUP_DATABASE if source.is_dir() else source
-    if not database.is_file():
-        raise InvalidParams.field("SRC", f"{source} is not a backup: it has no {BACKUP_DATABASE}")
+    if not database.is_file() or (source.is_dir() and database.is_symlink()):
+        raise InvalidParams.field("SRC", f"{source} is not a backup: it has no {BACKUP_DATABASE} that is a file")
     for existing in (store, store.with_name(f"{store.name}-wal"), blob_folder(store)):
         if existing.exists():
             raise InvalidParams.field("--store", f"{existing} already exists; move it away, or choose another store")
@@ -170,17 +184,23 @@ def restore(source: Path, store: Path) -> RestoreResult:
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             _check_integrity(copy)
             check_version(copy)
+            if code := copy.execute("SELECT name FROM sqlite_master WHERE type IN ('trigger', 'view')").fetchone():
+                raise InvalidParams.field("SRC", f"{database} has code of somebody else: the trigger or view {code[0]}")
             (previous_epoch,) = copy.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
             copy.execute("UPDATE meta SET value = ? WHERE name = 'epoch'", (epoch,))
+            renew_secret(copy)
+            copy.executemany("DELETE FROM meta WHERE name = ?", ((KEY_VALUE_NAME.format(name),) for name in forgotten))
             (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
             (running,) = copy.execute("SELECT count(*) FROM tasks WHERE session > 0").fetchone()
             (pushes,) = copy.execute("SELECT count(*) FROM pushes WHERE state = 0").fetchone()
-        _link_or_copy(source / BACKUP_BLOBS, blob_folder(store))
+        _copy_blobs(source / BACKUP_BLOBS, blob_folder(store))
         _fsync(partial)
         _rename_to_new(partial, store)
         _fsync(store.parent)
     except BaseException:
         partial.unlink(missing_ok=True)
+        if not store.exists():  # created by a server meanwhile, which has its blobs there
+            shutil.rmtree(blob_folder(store), ignore_errors=True)
         raise
     return RestoreResult(tasks, running, _read_manifest(source).get("taken", 0), epoch, previous_epoch, pushes)
 
@@ -200,8 +220,6 @@ def _rename_to_new(source: Path, destination: Path) -> None:
 
 
 def _create_partial(destination: Path) -> Path:
-    if not destination.is_absolute():
-        raise InvalidParams.field("destination", f'"{destination}" is not an absolute path')
     if destination.exists():
         raise InvalidParams.field("destination", f"{destination} already exists; choose another folder")
     if not destination.parent.is_dir():
@@ -253,6 +271,48 @@ def _link_or_copy(source: Path, destination: Path) -> None:
         except OSError:
             with suppress(FileNotFoundError):
                 shutil.copyfile(file, target)
+
+
+def _copy_blobs(source: Path, destination: Path) -> None:
+    """Copies the blobs of a backup, if it has any. Raises InvalidParams for one whose content does not fit its name.
+
+    Copies, no links: who made the backup could change those files later, or let them be links to others of this host.
+    """
+    folders = [source, *source.glob("*")] if source.is_dir() else []
+    for folder in folders:
+        if folder.is_symlink():
+            raise InvalidParams.field("SRC", f"{folder} is a symbolic link; a backup has folders and files")
+    for file in source.glob("*/*"):
+        digest = file.parent.name + file.name
+        if not BLOB_NAME.fullmatch(digest):  # a file that was being written
+            continue
+        target = destination / file.relative_to(source)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if _copy_hashed(file, target) != digest:
+            raise InvalidParams.field(
+                "SRC", f"{file} does not have the content of its name; remove it to restore the rest without it"
+            )
+
+
+def _copy_hashed(source: Path, target: Path) -> str:
+    """Copies a file and returns the SHA-256 of the copy; empty for what is not a regular file."""
+    try:
+        handle = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return ""
+        raise
+    digest = sha256()
+    with open(handle, "rb") as reading:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return ""
+        with open(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as writing:
+            while chunk := reading.read(1024 * 1024):
+                digest.update(chunk)
+                writing.write(chunk)
+            writing.flush()
+            os.fsync(writing.fileno())
+    return digest.hexdigest()
 
 
 def _fsync(path: Path) -> None:

@@ -60,9 +60,18 @@ def store_secret(connection: sqlite3.Connection) -> bytes:
     return bytes.fromhex(connection.execute("SELECT value FROM meta WHERE name = 'secret'").fetchone()[0])
 
 
-def reference_marker(secret: bytes) -> bytes:
-    """Bytes that every reference of this store has, and that no caller can guess."""
-    return hmac.digest(secret, b"reference", "sha256")[: blob_references.MARKER_BYTES]
+def renew_secret(connection: sqlite3.Connection) -> None:
+    """Gives a copy of a store a secret of its own, but keeps the marker of the references in its rows."""
+    connection.execute(
+        "INSERT OR IGNORE INTO meta (name, value) SELECT 'marker', value FROM meta WHERE name = 'secret'"
+    )
+    connection.execute("UPDATE meta SET value = ? WHERE name = 'secret'", (secrets.token_hex(32),))
+
+
+def reference_marker(connection: sqlite3.Connection) -> bytes:
+    """Bytes that every reference of this store has, and that no caller can guess; from its first secret."""
+    rows = connection.execute("SELECT value FROM meta WHERE name IN ('marker', 'secret') ORDER BY name")
+    return hmac.digest(bytes.fromhex(rows.fetchone()[0]), b"reference", "sha256")[: blob_references.MARKER_BYTES]
 
 
 def use_blobs(connection: sqlite3.Connection, owner: int, task: bytes, blobs: Iterable[Blob]) -> None:

@@ -67,8 +67,7 @@ def delete_days_before(connection: sqlite3.Connection, day: int) -> int:
     return connection.execute("DELETE FROM daily_usage WHERE day < ?", (day,)).rowcount
 
 
-Condition = tuple[str, Sequence[int | str]]
-"""A condition and its values."""
+Condition = tuple[str, Sequence[int | str]]  # a condition and its values
 
 
 def read(connection: sqlite3.Connection, query: DailyUsageQuery) -> list[DailyUsageRow]:

@@ -29,8 +29,7 @@ T = TypeVar("T")
 MAX_LOOP_ROWS: Final = 128
 """Messages, and chunks of artifacts, that are read on the loop: well under half a millisecond."""
 
-MAX_LOOP_BYTES: Final = 64 * 1024
-"""Bytes of either that are read on the loop, and of a cached task."""
+MAX_LOOP_BYTES: Final = 64 * 1024  # bytes of either that are read on the loop, and of a cached task
 
 MAX_CACHE_BYTES: Final = 4 * 1024 * 1024
 """Bytes of cached tasks. With their encodings, such as JSON, memory may be a few times that."""

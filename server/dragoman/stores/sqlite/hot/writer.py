@@ -240,8 +240,7 @@ MIN_COMMIT_INTERVAL: Final = 16
 MAX_COMMIT_INTERVAL: Final = 4096
 """Bounds of the commits between two checkpoints."""
 
-READER_WAIT_MS: Final = 100
-"""Milliseconds that the writer waits for readers when the log is too large."""
+READER_WAIT_MS: Final = 100  # milliseconds that the writer waits for readers when the log is too large
 
 
 class Checkpointer:

@@ -7,7 +7,6 @@ the extension. A server without support ignores them, and its events have no seq
 from __future__ import annotations
 
 import asyncio
-import uuid
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -16,8 +15,8 @@ from typing import Any, Final, TypeVar
 import aiohttp
 import grpc
 import orjson
-from tests.chaos.history import RESUME
-from tests.chaos.load.mcp_transport import MCP_BINDINGS, McpTransport
+from tests.load.mcp_transport import MCP_BINDINGS, ROOT_AGENT, McpTransport
+from tests.load.requests import HEADERS, RESUME, STREAMING, Request, grpc_request, jsonrpc_request, rest_request
 
 from dragoman.client import ClientError
 from dragoman.wire.dialects import json_proto
@@ -32,15 +31,7 @@ UNARY_BINDINGS: Final = (*BINDINGS, *MCP_BINDINGS)
 CALL_TIMEOUT: Final = 30.0
 """Seconds for a response, including a pause of the server."""
 
-_VERBS: Final = {
-    "SendMessage": "/message:send",
-    "SendStreamingMessage": "/message:stream",
-    "GetTask": "/tasks/{id}",
-    "CancelTask": "/tasks/{id}:cancel",
-    "SubscribeToTask": "/tasks/{id}:subscribe",
-}
 Answer = TypeVar("Answer", pb.SendMessageResponse, pb.Task)
-Request = pb.SendMessageRequest | pb.GetTaskRequest | pb.CancelTaskRequest | pb.SubscribeToTaskRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +46,30 @@ class Place:
 class Transports:
     """Transports of all bindings to one server. Raises ClientError and TimeoutError."""
 
-    def __init__(self, http: str, target: str) -> None:
+    def __init__(
+        self,
+        http: str,
+        target: str,
+        *,
+        caller: Mapping[str, str] | None = None,
+        connections: int = 0,
+        root_agent: str = ROOT_AGENT,
+        call_timeout: float = CALL_TIMEOUT,
+    ) -> None:
+        """http: the base URL. target: HOST:PORT of gRPC. caller: headers of the principal.
+
+        connections: the most HTTP connections at once, 0 for any number: a limit keeps followers from connecting.
+        root_agent: the tool of MCP that stands for the agent without a name. call_timeout: seconds for a response.
+        """
         self._base = http
+        self._call_timeout = call_timeout
+        self._caller = dict(caller or {})
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0),  # its default of 100 would keep followers from connecting
+            connector=aiohttp.TCPConnector(limit=connections),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=5),
         )
         self._channel = grpc.aio.insecure_channel(target)
-        self.mcp = McpTransport(self._session, http)
+        self.mcp = McpTransport(self._session, http, self._caller, root_agent)
 
     async def close(self) -> None:
         await self._session.close()
@@ -71,7 +78,7 @@ class Transports:
     async def call(self, binding: str, rpc: str, request: Request, answer: type[Answer], key: str = "") -> Answer:
         """Makes a unary call."""
         async with (
-            asyncio.timeout(CALL_TIMEOUT),
+            asyncio.timeout(self._call_timeout),
             aclosing(self._answers(binding, rpc, request, answer, key)) as answers,
         ):
             async for value in answers:
@@ -101,8 +108,7 @@ class Transports:
                     yield value
                 return
             codec: protojson.Codec[Any] = protojson.compile(answer, json_proto.PROTOJSON_V1)
-            requested_codec: protojson.Codec[Any] = protojson.compile(type(request), json_proto.PROTOJSON_V1)
-            values = getattr(self, f"_{binding}")(rpc, request, requested_codec.to_dict(request), _headers(key, after))
+            values = getattr(self, f"_{binding}")(rpc, request, {**self._caller, **_headers(key, after)})
             async with aclosing(values):
                 async for value in values:
                     if "error" in value:
@@ -112,15 +118,16 @@ class Transports:
             raise ClientError("UNAVAILABLE", str(error)) from error
 
     async def _grpc(self, rpc: str, request: Request, answer: Any, key: str, after: str) -> AsyncGenerator[Any, None]:
-        metadata = [("a2a-version", "1.0"), ("a2a-extensions", RESUME)]
+        metadata = [("a2a-version", "1.0"), ("a2a-extensions", RESUME), *self._caller.items()]
         metadata += [("idempotency-key", key)] * bool(key) + [("dragoman-after", after)] * bool(after)
-        path = f"/{pb.DESCRIPTOR.services_by_name['A2AService'].full_name}/{rpc}"
-        write = type(request).SerializeToString
+        wire = grpc_request(rpc, request)
+        unary: Any = self._channel.unary_unary(wire.path, response_deserializer=answer.FromString)
+        stream: Any = self._channel.unary_stream(wire.path, response_deserializer=answer.FromString)
         try:
-            if answer is not pb.StreamResponse:
-                yield await self._channel.unary_unary(path, write, answer.FromString)(request, metadata=metadata)
+            if rpc not in STREAMING:
+                yield await unary(wire.body, metadata=metadata)
                 return
-            events = self._channel.unary_stream(path, write, answer.FromString)(request, metadata=metadata)
+            events = stream(wire.body, metadata=metadata)
             try:
                 async for event in events:
                     yield event
@@ -129,34 +136,24 @@ class Transports:
         except grpc.aio.AioRpcError as error:
             raise ClientError.from_rpc_error(error) from error
 
-    async def _rest(
-        self, rpc: str, request: Any, body: dict[str, Any], headers: Mapping[str, str]
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        path = (f"/{request.tenant}" if request.tenant else "") + _VERBS[rpc].format(id=getattr(request, "id", ""))
-        reads = rpc in ("GetTask", "SubscribeToTask")
-        data = None if reads else orjson.dumps({name: body[name] for name in body if name not in ("tenant", "id")})
-        streams = rpc in ("SendStreamingMessage", "SubscribeToTask")
-        accept = "text/event-stream" if streams else "application/json"
-        how = {**headers, "Accept": accept, "Content-Type": "application/json"}
+    async def _rest(self, rpc: str, request: Request, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
+        wire = rest_request(rpc, request)
+        accept = {"Accept": "text/event-stream" if rpc in STREAMING else "application/json"}
         async with self._session.request(
-            "GET" if reads else "POST", self._base + path, data=data, headers=how
+            wire.method, self._base + wire.path, data=wire.body or None, headers={**headers, **accept}
         ) as response:
             async for value in _values(response):
                 yield value
 
-    async def _jsonrpc(
-        self, rpc: str, request: Any, body: dict[str, Any], headers: Mapping[str, str]
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        async with self._session.post(self._base + "/", data=_envelope(rpc, body), headers=headers) as response:
+    async def _jsonrpc(self, rpc: str, request: Request, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
+        wire = jsonrpc_request(rpc, request)
+        async with self._session.post(self._base + wire.path, data=wire.body, headers=headers) as response:
             async for value in _values(response):
                 yield value if "error" in value else value["result"]
 
-    async def _ws(
-        self, rpc: str, request: Any, body: dict[str, Any], headers: Mapping[str, str]
-    ) -> AsyncGenerator[dict[str, Any], None]:
-        streams = rpc in ("SendStreamingMessage", "SubscribeToTask")
+    async def _ws(self, rpc: str, request: Request, headers: Mapping[str, str]) -> AsyncGenerator[Any, None]:
         async with self._session.ws_connect(self._base + "/ws", max_msg_size=0, headers=headers) as socket:
-            await socket.send_str(_envelope(rpc, body).decode())
+            await socket.send_str(jsonrpc_request(rpc, request).body.decode())
             async for frame in socket:
                 if frame.type is not aiohttp.WSMsgType.TEXT:
                     break
@@ -164,7 +161,7 @@ class Transports:
                 if value.get("result") == {"status": "stream_complete"}:
                     return
                 yield value if "error" in value else value["result"]
-                if not streams:
+                if rpc not in STREAMING:
                     return
         raise ClientError("UNAVAILABLE", "the connection broke off")
 
@@ -179,16 +176,12 @@ def placed(event: pb.StreamResponse) -> Place:
 
 
 def _headers(key: str, after: str) -> dict[str, str]:
-    headers = {"A2A-Version": "1.0", "A2A-Extensions": RESUME, "Content-Type": "application/json"}
+    headers = {**HEADERS, "A2A-Extensions": RESUME, "Content-Type": "application/json"}
     if key:
         headers["Idempotency-Key"] = key
     if after:
         headers["Last-Event-ID"] = after
     return headers
-
-
-def _envelope(rpc: str, body: dict[str, Any]) -> bytes:
-    return orjson.dumps({"jsonrpc": "2.0", "id": uuid.uuid4().hex, "method": rpc, "params": body})
 
 
 async def _values(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, Any], None]:

@@ -1,4 +1,4 @@
-"""MCP to a server under chaos: unary operations of A2A as requests, and the messages of calls that wait.
+"""MCP to a server under load: unary operations of A2A as requests, and the messages of calls that wait.
 
 Two bindings: `mcp` is revision 2026-07-28 with task handles, `mcp-2025` is 2025-11-25, where tools stand for tasks.
 """
@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import aiohttp
 from tests.extensions.mcp.endpoint.mcp_client import FORMS, STATELESS, TASKS, McpCaller, events_of
+from tests.load.requests import Request
 
 from dragoman.client import ClientError
 from dragoman.core.task import states
@@ -35,8 +37,6 @@ _STATES: Final = {
     "failed": states.FAILED,
 }
 """States of tasks by their status in MCP, except completed ones, whose result says more."""
-
-Request = pb.SendMessageRequest | pb.GetTaskRequest | pb.CancelTaskRequest | pb.SubscribeToTaskRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +65,12 @@ class McpOutcome:
 class McpTransport:
     """MCP over the session of the other transports. Raises ClientError."""
 
-    def __init__(self, session: aiohttp.ClientSession, base: str) -> None:
+    def __init__(self, session: aiohttp.ClientSession, base: str, headers: Mapping[str, str], root_agent: str) -> None:
+        """headers: those of the principal."""
         self._session = session
         self._url = f"{base}/mcp"
+        self._headers = headers
+        self._root_agent = root_agent
         self._stateless = self.caller(STATELESS, {**TASKS, **FORMS})
         self._tools = self.caller(HANDSHAKE)
 
@@ -75,11 +78,11 @@ class McpTransport:
         self, version: str, capabilities: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
     ) -> McpCaller:
         """A caller of this server. Its ids of requests begin anew."""
-        return McpCaller(self._session, self._url, version, capabilities, headers)
+        return McpCaller(self._session, self._url, version, capabilities, {**self._headers, **(headers or {})})
 
     async def call(self, binding: str, rpc: str, request: Request, key: str = "") -> pb.Task:
         """Makes a unary call of A2A. The task has an id and a state."""
-        agent = request.tenant or ROOT_AGENT
+        agent = request.tenant or self._root_agent
         if isinstance(request, pb.SendMessageRequest):
             send = self._send if binding == "mcp" else self._send_by_tools
             outcome = await send(agent, request, key)
@@ -127,9 +130,19 @@ class McpTransport:
         """The result of a request, after all other messages of its stream."""
         body, headers = caller.envelope(method, params, meta or {})
         async for _, message in self.messages("POST", headers, body):
-            if message.get("id") == body["id"]:
+            if message.get("id") == body["id"] or "error" in message:  # a call rejected before it is read has no id
                 return result_of(message)
         raise ClientError("UNAVAILABLE", "the connection closed without a result")
+
+    @asynccontextmanager
+    async def waiting(self, task: str) -> AsyncIterator[None]:
+        """A call that waits for a task of the agent without a name, as a stream does. Raises ClientError."""
+        params = tool_params("get_task", task=f"{self._root_agent}/{task}")
+        body, headers = self._stateless.envelope("tools/call", params, {"progressToken": 1})
+        async with self._session.post(self._url, json=body, headers=headers) as response:
+            if response.content_type != "text/event-stream":
+                raise _error_of((await response.json())["error"])
+            yield
 
     async def messages(
         self, verb: str, headers: Mapping[str, str], body: Mapping[str, Any] | None = None
@@ -163,10 +176,16 @@ def accepting(text: str) -> dict[str, Any]:
 def result_of(message: Mapping[str, Any]) -> dict[str, Any]:
     """The result of a response. Raises ClientError."""
     if "error" in message:
-        error = message["error"]
-        reason = error.get("data", {}).get("reason") or f"CODE_{error['code']}"
-        raise ClientError(str(error["code"]), error["message"], reason=reason)
+        raise _error_of(message["error"])
     return dict(message["result"])
+
+
+def _error_of(error: Mapping[str, Any]) -> ClientError:
+    data = error.get("data", {})
+    return ClientError(
+        str(error["code"]), error["message"], reason=data.get("reason") or f"CODE_{error['code']}",
+        metadata={"limit": data.get("limit", "")}, retry_after=data.get("retryAfterSeconds"),
+    )  # fmt: skip
 
 
 def created_handle(result: Mapping[str, Any]) -> str:

@@ -1,0 +1,33 @@
+"""The settings of calls: the headers of each, and what they mean for a transport."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dragoman.calling.errors import ClientError
+from dragoman.client.options import CallOptions
+
+
+def test_a_token_is_a_header_of_each_call_and_never_shown() -> None:
+    options = CallOptions(token="secret-key", headers={"X-Team": "blue"})
+    assert options.request_headers == {"Authorization": "Bearer secret-key", "X-Team": "blue"}
+    assert "secret-key" not in repr(options)
+    assert CallOptions().request_headers == {}
+    assert CallOptions(token="one", headers={"Authorization": "Basic two"}).request_headers == {
+        "Authorization": "Basic two"
+    }
+
+
+def test_a_transport_has_the_limits_and_the_prefix_of_its_calls() -> None:
+    options = CallOptions(idle_timeout=7.0, v03_files="base64")
+    transport = options.for_transport("http://there", {"A2A-Version": "0.3"}, prefix="desk")
+    assert (transport.limits.response_timeout, transport.limits.idle_timeout) == (7.0, 7.0)
+    assert (transport.headers, transport.rest_prefix, transport.v03_files) == ({"A2A-Version": "0.3"}, "desk", "base64")
+    assert transport.errors.address == "http://there"
+
+
+async def test_a_channel_with_unusable_certificates_is_a_client_error(tmp_path: Path) -> None:
+    with pytest.raises(ClientError, match="no-such-file"):
+        await CallOptions(ca=tmp_path / "no-such-file.pem").grpc_channel("there:443")
