@@ -22,23 +22,14 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.errors import InvalidParams, TaskNotCancelable, Unavailable
 from dragoman.core.limits.message_limits import MAX_CANCEL_METADATA_BYTES
 from dragoman.core.task import states
-<<<<<<< HEAD
 from dragoman.core.task.log import Append, ClaimHeld, Ready, StatusChange, TaskRef
-=======
-from dragoman.core.task.log import Append, ClaimHeld, Ready, TaskRef
 from dragoman.ids import now_ms
->>>>>>> main
 from dragoman.ports import Store, TaskSignal, TaskSnapshot, TurnContext, TurnResult, WorkerLost
 from dragoman.runtime import sessions
 from dragoman.runtime.log import EventLog
 from dragoman.stores.sqlite import open_store
-<<<<<<< HEAD
-from dragoman.stores.sqlite.store import now_ms
 from dragoman.testing.fixtures import OWNER, created, new_ref
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
-=======
-from dragoman.testing.fixtures import created, new_ref
->>>>>>> main
 
 
 @pytest.fixture(autouse=True)

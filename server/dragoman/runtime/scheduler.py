@@ -23,12 +23,8 @@ from typing import Any, Final
 from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Asleep, Ready, TaskRecord, TaskRef
-<<<<<<< HEAD
-from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_called, is_remote
-=======
 from dragoman.ids import now_ms
-from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_remote
->>>>>>> main
+from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_called, is_remote
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.pauses import AgentPauses
 from dragoman.runtime.turn.context import FirstMessage, TurnServices

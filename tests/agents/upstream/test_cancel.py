@@ -189,11 +189,7 @@ async def test_a_stop_before_the_send_takes_effect_at_once(reason: str, kept_is:
 async def test_an_agent_that_does_not_stop_after_its_time_limit_is_left_to_the_runtime(
     monkeypatch: pytest.MonkeyPatch, answer: Exception
 ) -> None:
-<<<<<<< HEAD
     monkeypatch.setattr("dragoman.agents.called.agent.AGENT_STOP_TIMEOUT", 0.05)
-=======
-    monkeypatch.setattr("dragoman.agents.upstream.turn.AGENT_STOP_TIMEOUT", 0.05)
->>>>>>> main
     script = ScriptedTransport(
         {
             "SendStreamingMessage": [[task("WORKING"), asyncio.Event()]],

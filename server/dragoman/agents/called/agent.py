@@ -14,51 +14,36 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-<<<<<<< HEAD
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
-from typing import Any, ClassVar, Final, Generic, TypeVar
-=======
-from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar, Final, TypeVar
 
 import orjson
->>>>>>> main
 
 from dragoman.calling.breaker import CircuitBreaker
-<<<<<<< HEAD
-from dragoman.calling.errors import CallRefused, ClientError, ServerUnavailable
+from dragoman.calling.errors import (
+    CallForbidden,
+    CallRefused,
+    ClientError,
+    OutcomeUnknown,
+    ProtocolError,
+    ServerUnavailable,
+)
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.durations import Backoff
-from dragoman.core.errors import InvalidAgentResponse, TaskNotCancelable, Unavailable
+from dragoman.core.errors import A2AError, InvalidAgentResponse, TaskNotCancelable, Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult, WorkerLost
 
-T = TypeVar("T")
-TurnT = TypeVar("TurnT", bound=CalledTurn)
-=======
-from dragoman.calling.errors import CallForbidden, CallRefused, OutcomeUnknown, ProtocolError, ServerUnavailable
-from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.durations import Backoff
-from dragoman.core.errors import A2AError, InvalidAgentResponse
-from dragoman.core.task import states
-from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import LeaseLost, TurnContext, TurnResult, WorkerLost
->>>>>>> main
-
 CRASH_RETRIES: Final = 100
 """Attempts after a process died: they follow the other server's task, and never begin its work twice."""
 
-<<<<<<< HEAD
-CANCEL_BACKOFF: Final = Backoff(1.0, 30.0)  # seconds between two cancels of a task that its server has not ended
-CONFIRM_BACKOFF: Final = Backoff(0.1, 0.5)  # seconds between two reads of a canceled task that waited for its caller
-CONFIRM_TIMEOUT: Final = 5.0  # seconds for a server to end a canceled task that waited for its caller
-
-=======
 RETRY_BACKOFF: Final = Backoff(0.25, 5.0)  # between two attempts of a call
+CANCEL_BACKOFF: Final = Backoff(1.0, 30.0)  # between two cancels of a task that its server has not ended
+CONFIRM_BACKOFF: Final = Backoff(0.1, 0.5)  # between two reads of a canceled task that waited for its caller
+CONFIRM_TIMEOUT: Final = 5.0  # seconds for a server to end a canceled task that waited for its caller
 Sleep = Callable[[float], Awaitable[None]]  # waits for some seconds
->>>>>>> main
 
 T = TypeVar("T")
 
@@ -176,31 +161,17 @@ class CalledAgent(ABC):
         self._running[context.task_id] = turn
         work = asyncio.create_task(turn.run(), name=f"turn of {context.task_id} at {type(self).__name__}")
         try:
-<<<<<<< HEAD
             if not context.canceled:  # else an earlier attempt was, and this one goes on with that
                 await asyncio.wait([work])  # unlike `await work`, does not cancel it when this turn is canceled
-=======
-            await asyncio.wait([work])  # unlike `await work`, does not cancel it when this turn is canceled
-            return work.result()
-        except asyncio.CancelledError:
-            try:
-                await turn.stop(work)
-            finally:
-                # Before `work.cancel()`, after which it would look canceled.
-                ended_by_itself = work.done() and not work.cancelled() and work.exception() is None
-                work.cancel()
-                await asyncio.wait([work])
-            if ended_by_itself and context.cancel_reason == "client":
->>>>>>> main
                 return work.result()
-            return await self._cancel(turn, context, work)
+            return await self._cancel(turn, work)
         except asyncio.CancelledError:
             if context.cancel_reason == "client":
-                return await self._cancel(turn, context, work)
+                return await self._cancel(turn, work)
             if context.cancel_reason == "deadline" and turn.is_begun:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(AGENT_STOP_TIMEOUT):
-                        await self._repeat_cancel(turn, context, work)
+                        await self._repeat_cancel(turn, work)
             if context.cancel_reason == "drain" and not turn.is_sent:
                 await end(work)
                 await turn.store_unsent(True)
@@ -212,7 +183,13 @@ class CalledAgent(ABC):
             del self._running[context.task_id]
             await end(work)
 
-    async def _cancel(self, turn: TurnT, context: TurnContext, work: asyncio.Task[TurnResult]) -> TurnResult:
+    @abstractmethod
+    def new_turn(self, context: TurnContext) -> CalledTurn:
+        """A turn that has not begun."""
+
+    # Cancels ----------------------------------------------------------------------------------------------------
+
+    async def _cancel(self, turn: CalledTurn, work: asyncio.Task[TurnResult]) -> TurnResult:
         """The result of a turn that its client has canceled: that of the other server's task, once it has ended.
 
         CANCELED at once if that server never began the work. Raises WorkerLost when the turn has to stop before.
@@ -220,18 +197,18 @@ class CalledAgent(ABC):
         if not (turn.is_begun or work.done()):
             return TurnResult(StatusChange(states.CANCELED))
         try:
-            if (result := await self.withdraw(turn, work)) is not None:
+            if (result := await turn.withdraw(work)) is not None:
                 return result
-            await self._repeat_cancel(turn, context, work)
+            await self._repeat_cancel(turn, work)
             return work.result()
         except asyncio.CancelledError:  # the next attempt goes on
             raise WorkerLost("The cancel is not confirmed yet.") from None
         except WorkerLost as lost:
             raise WorkerLost(str(lost), may_have_started=turn.is_begun) from None
 
-    async def _repeat_cancel(self, turn: TurnT, context: TurnContext, work: asyncio.Task[TurnResult]) -> None:
+    async def _repeat_cancel(self, turn: CalledTurn, work: asyncio.Task[TurnResult]) -> None:
         """Cancels the other server's task again and again, until that ends, or goes on because its server refuses."""
-        attempt, is_accepted = 0, False
+        context, attempt, is_accepted = turn.context, 0, False
         await first(turn.until_cancelable(), work)
         while not work.done():
             attempt += 1
@@ -258,7 +235,7 @@ class CalledAgent(ABC):
         except (ClientError, InvalidAgentResponse):
             return True
 
-    async def _cancel_idle(self, task: str, metadata: bytes) -> None:
+    async def cancel_idle(self, task: str, metadata: bytes) -> None:
         """Cancels a task of the other server that waits for its caller, and waits until it has ended.
 
         Raises TaskNotCancelable, Unavailable.
@@ -278,10 +255,6 @@ class CalledAgent(ABC):
         except (ClientError, InvalidAgentResponse, TimeoutError) as error:
             raise Unavailable(f"the {self.kind} has not confirmed the cancel; the task waits on, try again") from error
 
-    async def withdraw(self, turn: TurnT, work: asyncio.Task[TurnResult]) -> TurnResult | None:
-        """The result of a turn whose work its server can only be asked to stop, without an answer; else None."""
-        return None
-
     @abstractmethod
     async def cancel_task(self, task: str, metadata: bytes) -> None:
         """Asks the other server once to cancel its task. `metadata`: of the cancel request, a serialized Struct.
@@ -293,12 +266,7 @@ class CalledAgent(ABC):
     async def has_ended(self, task: str) -> bool:
         """Whether a task of the other server has ended, or is not known there. Raises ClientError."""
 
-    @abstractmethod
-    def new_turn(self, context: TurnContext) -> CalledTurn:
-        """A turn that has not begun."""
 
-
-<<<<<<< HEAD
 async def end(work: asyncio.Task[TurnResult]) -> None:
     """Cancels the work of a turn, and waits until it has stopped."""
     work.cancel()
@@ -313,7 +281,8 @@ async def first(call: Coroutine[Any, Any, T], work: asyncio.Task[TurnResult]) ->
         return calling.result() if calling.done() else None
     finally:
         calling.cancel()
-=======
+
+
 class TaskLost(OutcomeUnknown):
     """The other server no longer knows the task that it began for ours."""
 
@@ -332,7 +301,7 @@ class CalledTurn(ABC):
 
     async def run(self) -> TurnResult:
         """Makes the calls and writes their events. Raises WorkerLost for an unavailable server, for a later attempt."""
-        prefix = self.reason_prefix
+        prefix, self.is_sent = self.reason_prefix, self.may_have_begun
         try:
             return await self.answer()
         except (InvalidAgentResponse, ProtocolError) as error:
@@ -394,6 +363,11 @@ class CalledTurn(ABC):
         """Whether an earlier attempt may have begun the work at the other server."""
         return self.context.attempt > 1 and not self.is_marked_unsent
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether the other server may have work of any turn: then only that server can say that it has stopped."""
+        return self.is_sent or bool(self.remote_task) or self.may_have_begun
+
     async def begin_work(self) -> None:
         """Removes the note of an earlier attempt before work begins: an attempt after a crash would believe it."""
         if self.is_marked_unsent:
@@ -445,10 +419,18 @@ class CalledTurn(ABC):
     def describe_wait(self) -> str:
         """Describes what it waits for."""
 
+    @property
     @abstractmethod
-    async def stop(self, work: asyncio.Task[TurnResult]) -> None:
-        """Cancels the other server's task if the reason to stop asks for it, and waits until `work` (`run`) ends."""
->>>>>>> main
+    def remote_task(self) -> str:
+        """The id of the other server's task; empty while unknown."""
+
+    @abstractmethod
+    async def until_cancelable(self) -> None:
+        """Returns once the other server's task is known."""
+
+    async def withdraw(self, work: asyncio.Task[TurnResult]) -> TurnResult | None:
+        """The result of a canceled turn whose work its server confirms no end of; else None. `work`: that of `run`."""
+        return None
 
 
 def placeholder_spec(id: str, noun: str, time_limit: float, *, direct: bool = False) -> AgentSpec:

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-<<<<<<< HEAD
 
 from google.protobuf.message import Message
-=======
->>>>>>> main
 
 from dragoman.agents.called.agent import CalledAgent, CalledTurn
 from dragoman.agents.upstream.discovery import DiscoveredAgent
@@ -18,11 +15,7 @@ from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ServerUnavailable
 from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.cards.agent_spec import AgentSpec
-<<<<<<< HEAD
 from dragoman.core.task import states
-=======
-from dragoman.core.errors import InvalidAgentResponse
->>>>>>> main
 from dragoman.ports import TurnContext
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -101,20 +94,11 @@ class UpstreamAgent(CalledAgent):
         self.transports = others
         return True
 
-<<<<<<< HEAD
-    def new_turn(self, context: TurnContext) -> UpstreamTurn:
-        return UpstreamTurn(context, self, self._new_id, self._sleep)
-
-    async def cancel_task(self, task: str, metadata: bytes) -> None:
-        request = pb.CancelTaskRequest(id=task)
-=======
     def new_turn(self, context: TurnContext) -> CalledTurn:
         return self._new_turn(context, self)
 
-    async def cancel(self, task_id: str, metadata: bytes = b"") -> None:
-        """Cancels an upstream task. The turn reads the result. `metadata`: of the request, a serialized Struct."""
-        request = pb.CancelTaskRequest(id=task_id)
->>>>>>> main
+    async def cancel_task(self, task: str, metadata: bytes) -> None:
+        request = pb.CancelTaskRequest(id=task)
         if metadata:
             request.metadata.MergeFromString(metadata)
         await self._call("CancelTask", request)
@@ -139,7 +123,7 @@ class UpstreamAgent(CalledAgent):
 
     async def cancel_waiting(self, task_state: bytes, metadata: bytes) -> bool:
         if task := read_task_state(task_state).task:
-            await self._cancel_idle(task, metadata)
+            await self.cancel_idle(task, metadata)
         return True
 
     async def close(self) -> None:

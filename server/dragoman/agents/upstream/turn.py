@@ -29,12 +29,8 @@ from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, Pr
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError
 from dragoman.core.task import states
-<<<<<<< HEAD
 from dragoman.core.task.log import StatusChange
 from dragoman.ports import TurnContext, TurnResult, WorkerLost
-=======
-from dragoman.ports import AGENT_STOP_TIMEOUT, TurnContext, TurnResult, WorkerLost
->>>>>>> main
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
@@ -133,31 +129,6 @@ class UpstreamTurn(CalledTurn):
         seconds = self.connection.idle_timeout
         return f"{waits}. A call that receives nothing for {seconds:g} s is aborted and repeated."
 
-    async def stop(self, work: asyncio.Task[TurnResult]) -> None:
-        """Cancels the upstream task for a client or a deadline, and waits until the turn ends.
-
-        A client's cancel waits as long as the upstream task goes on, a deadline up to the timeout.
-        """
-        reason = self.context.cancel_reason
-        if reason not in ("client", "deadline") or not (self.is_sent or self.upstream_task):
-            return
-        with suppress(TimeoutError):
-            async with asyncio.timeout(AGENT_STOP_TIMEOUT if reason != "client" else None):
-                if not self.upstream_task:
-                    known = asyncio.create_task(self.writer.task_known.wait())
-                    try:
-                        await asyncio.wait([known, work], return_when=asyncio.FIRST_COMPLETED)
-                    finally:
-                        known.cancel()
-                if not work.done() and self.upstream_task:
-                    await self.connection.cancel(self.upstream_task, self.context.cancel_metadata)
-                    self.wake()
-                await asyncio.wait([work])
-        if not work.done():
-            # CANCELED would claim that the upstream task has stopped. By now the runtime has muted the turn and ended
-            # our task itself: `Timings.mute_timeout` is shorter.
-            log.warning("%s did not confirm that its task has stopped", self.connection.location, extra=self._fields)
-
     # Recovery: finds the task of a message that may have been delivered ---------------------------------------------
 
     async def _find_task(self) -> pb.Task | None:
@@ -233,12 +204,7 @@ class UpstreamTurn(CalledTurn):
         `may_be_sent`: another process may have sent it.
         """
         if may_be_sent:
-<<<<<<< HEAD
-            found = await recovery.find_task(self, self._message)
-=======
-            self.is_sent = True
             found = await self._find_task()
->>>>>>> main
             if found is not None:
                 return await self._apply(pb.StreamResponse(task=found), polled=True) or await self._follow()
             # Of an idempotent agent it is not known: to send the message once more shows its task, which is canceled.

@@ -11,13 +11,7 @@ from typing import TypeVar
 import mcp_types as types
 from mcp.client.client import Client
 
-<<<<<<< HEAD
-from dragoman.agents.called.agent import CalledAgent, end, first
-from dragoman.agents.called.turn import Sleep
-from dragoman.agents.values import NewId
-=======
 from dragoman.agents.called.agent import CalledAgent, CalledTurn
->>>>>>> main
 from dragoman.calling.breaker import CircuitBreaker
 from dragoman.calling.errors import CallRefused, ProtocolError, ServerUnavailable
 from dragoman.core.schemas import SchemaCheck, compile_schema
@@ -33,11 +27,6 @@ log = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
 
-<<<<<<< HEAD
-HANDLE_TIMEOUT: Final = 2.0
-"""Seconds after a cancel in which the answer to a call may name the server's task, which can be canceled."""
-=======
->>>>>>> main
 
 class McpAgent(CalledAgent):
     """Implements `dragoman.ports.RemoteAgent`. Unavailable until its tools were read, and while its breaker is open."""
@@ -156,28 +145,10 @@ class McpAgent(CalledAgent):
         """A turn that has not begun."""
         return self._new_turn(context, self)
 
-<<<<<<< HEAD
-    async def withdraw(self, turn: McpTurn, work: asyncio.Task[TurnResult]) -> TurnResult | None:
-        if turn.handle or work.done():
-            return None
-        if turn.is_sent and self.discovered is not None and self.discovered.has_tasks:  # the answer may name a task
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HANDLE_TIMEOUT):
-                    await first(turn.until_cancelable(), work)
-            if turn.remote_task or work.done():
-                return None
-        await end(work)  # the SDK tells the server (`notifications/cancelled`), which need not answer
-        self.calls.discard(turn.output.state.open_call)
-        return turn.failed("OUTCOME_UNKNOWN", f"the MCP server does not say whether {turn.call_text} has stopped")
-
     async def cancel_task(self, task: str, metadata: bytes) -> None:
         await self.call(lambda client: tasks_extension.cancel_task(client, task))
 
     async def has_ended(self, task: str) -> bool:
-=======
-    async def cancel(self, handle: str) -> None:
-        """Cancels the server's task of this handle. A failure is logged."""
->>>>>>> main
         try:
             found = await self.call(lambda client: tasks_extension.get_task(client, task))
         except CallRefused:
@@ -192,15 +163,10 @@ class McpAgent(CalledAgent):
         state = read_call_state(task_state)
         if state.open_call:
             self.calls.discard(state.open_call)
-<<<<<<< HEAD
             return False
         if state.handle:
-            await self._cancel_idle(state.handle, metadata)
+            await self.cancel_idle(state.handle, metadata)
         return True
-=======
-        if state.handle and not self.is_unavailable:
-            await self.cancel(state.handle)
->>>>>>> main
 
     async def close(self) -> None:
         """Cancels its calls and closes the connection, which ends a child process."""

@@ -17,7 +17,7 @@ import mcp_types as types
 from mcp.client.client import Client
 from mcp.shared.dispatcher import ProgressFnT
 
-from dragoman.agents.called.agent import CalledTurn, Sleep
+from dragoman.agents.called.agent import CalledTurn, Sleep, end, first
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import CallRefused, OutcomeUnknown, ProtocolError, ServerUnavailable
 from dragoman.core.durations import Backoff
@@ -39,8 +39,8 @@ log = logging.getLogger("dragoman.mcp")
 
 T = TypeVar("T")
 
-TASK_CANCEL_TIMEOUT: Final = 5.0
-"""Seconds for a server's task to end after its cancel. Shorter than the runtime waits for the agent."""
+HANDLE_TIMEOUT: Final = 2.0
+"""Seconds after a cancel in which the answer to a call may name the server's task, which can be canceled."""
 
 STATE_BACKOFF: Final = Backoff(0.05, 1.0)
 """Delay before repeating a call that returned only a request state."""
@@ -73,23 +73,6 @@ class McpTurn(CalledTurn):
     def handle(self) -> str:
         """The server's task; empty without one."""
         return self.output.state.handle
-
-    @property
-    def remote_task(self) -> str:
-        return self.handle
-
-    async def until_cancelable(self) -> None:
-        if not self.handle:
-            await self._handle_known.wait()
-
-    @property
-    def is_begun(self) -> bool:
-        return super().is_begun or bool(self.output.state.open_call)
-
-    @property
-    def call_text(self) -> str:
-        """What it calls, for texts."""
-        return f'the tool "{self.output.state.tool}"' if self.output.state.tool else "its tool"
 
     @property
     def is_marked_unsent(self) -> bool:
@@ -126,14 +109,34 @@ class McpTurn(CalledTurn):
             return "The MCP server runs the call as a task of its own, which is polled."
         return "The tool was called and has not answered yet." if self.is_sent else ""
 
-    async def stop(self, work: asyncio.Task[TurnResult]) -> None:
-        """Cancels the server's task for a client or a deadline, and waits for its end, for a limited time."""
-        if self.handle and self.context.cancel_reason in ("client", "deadline"):
+    @property
+    def remote_task(self) -> str:
+        return self.handle
+
+    @property
+    def is_begun(self) -> bool:
+        return super().is_begun or bool(self.output.state.open_call)
+
+    async def until_cancelable(self) -> None:
+        if not self.handle:
+            await self._handle_known.wait()
+
+    async def withdraw(self, work: asyncio.Task[TurnResult]) -> TurnResult | None:
+        """The result of a canceled call that is no task of the server: MCP has no answer that confirms its end."""
+        if self.handle or work.done():
+            return None
+        discovered = self._server.discovered
+        if self.is_sent and discovered is not None and discovered.has_tasks:  # the answer may name a task
             with suppress(TimeoutError):
-                async with asyncio.timeout(TASK_CANCEL_TIMEOUT):
-                    await self._server.cancel(self.handle)
-                    self.wake()
-                    await asyncio.wait([work])
+                async with asyncio.timeout(HANDLE_TIMEOUT):
+                    await first(self.until_cancelable(), work)
+            if self.remote_task or work.done():
+                return None
+        await end(work)  # the SDK tells the server (`notifications/cancelled`), which need not answer
+        state = self.output.state
+        self._server.calls.discard(state.open_call)
+        tool = f'the tool "{state.tool}"' if state.tool else "its tool"
+        return self.failed("OUTCOME_UNKNOWN", f"the MCP server does not say whether {tool} has stopped")
 
     # The turn ---------------------------------------------------------------------------------------------------
 
