@@ -462,10 +462,9 @@ async def test_an_attempt_waits_for_the_thread_that_went_on_after_its_timeout(tm
     async with open_harness(tmp_path, patient) as here:
         begun = await here.start()
         try:
-            for _ in range(6_000):  # the thread waits as long, so this state does not pass by
-                if any(step.attempt > 1 for step in await steps_of(here, begun)):
-                    break
-                await asyncio.sleep(0.01)
+            async with asyncio.timeout(60):  # the thread waits as long, so this state does not pass by
+                while not any(step.attempt > 1 for step in await steps_of(here, begun)):  # noqa: ASYNC110 - in a thread
+                    await asyncio.sleep(0.01)
         finally:
             release.set()
         task = await here.ended(begun.id)
