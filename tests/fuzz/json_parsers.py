@@ -12,7 +12,7 @@ from tests.fuzz.parser import Parser
 from dragoman.bindings import method_table
 from dragoman.calling.errors import ClientError
 from dragoman.core.errors import A2AError
-from dragoman.core.limits import message_limits
+from dragoman.core.limits import message_checks, message_limits
 from dragoman.wire.client_operations import JSONRPC_OPERATIONS
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, json_v01, json_v03
 from dragoman.wire.json import protojson
@@ -62,7 +62,7 @@ def read_text(data: bytes) -> None:
 def check(request: Any) -> None:
     """The checks of the service before it stores a request. Raises A2AError."""
     if isinstance(request, pb.SendMessageRequest):
-        message_limits.check_message(request, ("*/*",))
+        message_checks.check_message(request, ("*/*",))
     elif isinstance(request, pb.CancelTaskRequest):
         message_limits.check_value("metadata", request.metadata)
 

@@ -25,7 +25,7 @@ from dragoman.core.errors import (
     Unavailable,
     UnsupportedOperation,
 )
-from dragoman.core.limits import message_limits
+from dragoman.core.limits import message_checks, message_limits
 from dragoman.core.limits.admission import QuotaExceeded
 from dragoman.core.names import Owner, make_task_key, task_id_of
 from dragoman.core.task import frames, states
@@ -93,8 +93,8 @@ class AppendBuilder:
         message_limits.check_size(request.ByteSize(), self.limits.message_bytes)
         caller, configuration = call.caller, request.configuration
         spec = self.agents[caller.agent]
-        message_limits.check_message(
-            request, message_limits.ANY_MEDIA_TYPE if spec.checks_own_modes else spec.input_modes
+        message_checks.check_message(
+            request, message_checks.ANY_MEDIA_TYPE if spec.checks_own_modes else spec.input_modes
         )
         has_push_config = configuration.HasField("task_push_notification_config")
         if has_push_config:

@@ -34,19 +34,21 @@ REFUSED = CallRefused.from_answer(RemoteError("NOT_FOUND", "no such task", "TASK
 
 
 class ScriptedTurn(CalledTurn):
-    """Ends when it is told to. `ends_when_stopped`: as the other server's task does when it is canceled."""
+    """Ends when it is told to."""
 
     reason_prefix = "SCRIPT"
     is_marked_unsent = False
 
-    def __init__(self, context: TurnContext, server: ScriptedAgent, *, is_sent: bool, ends_when_stopped: bool) -> None:
+    remote_task = "t-1"
+
+    def __init__(self, context: TurnContext, server: ScriptedAgent, *, sends: bool) -> None:
         super().__init__(context, server)
-        self.is_sent = is_sent
         self.began = asyncio.Event()
         self.end: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
-        self._ends_when_stopped = ends_when_stopped
+        self._sends = sends
 
     async def answer(self) -> TurnResult:
+        self.is_sent = self._sends
         self.began.set()
         return await self.end
 
@@ -65,25 +67,24 @@ class ScriptedTurn(CalledTurn):
     def describe_wait(self) -> str:
         return "It waits."
 
-    async def stop(self, work: asyncio.Task[TurnResult]) -> None:
-        if self._ends_when_stopped:
-            self.end.set_result(DONE)
-            await asyncio.wait([work])
+    async def until_cancelable(self) -> None:
+        """Its task is known."""
 
 
 class ScriptedAgent(CalledAgent):
-    """Has one turn."""
+    """Has one turn. `ends_when_canceled`: as the other server's task does."""
 
     kind = "script"
     log = logging.getLogger("dragoman.script")
 
-    def __init__(self, *, is_sent: bool = True, ends_when_stopped: bool = False, addresses: int = 1) -> None:
+    def __init__(self, *, is_sent: bool = True, ends_when_canceled: bool = False, addresses: int = 1) -> None:
         self.changes: list[bool] = []
         self.is_closed = False
         spec = placeholder_spec("a-script", "a script that", 0.0)
         breaker = CircuitBreaker(lambda: 0.0, max_failures=1)
         super().__init__(spec, "http://there", 7, breaker, lambda: self.changes.append(self.is_unavailable))
-        self.turn = ScriptedTurn(RecordingTurnContext(), self, is_sent=is_sent, ends_when_stopped=ends_when_stopped)
+        self.turn = ScriptedTurn(RecordingTurnContext(), self, sends=is_sent)
+        self._ends_when_canceled = ends_when_canceled
         self._addresses = addresses
 
     is_known = True
@@ -97,6 +98,13 @@ class ScriptedAgent(CalledAgent):
 
     def new_turn(self, context: TurnContext) -> ScriptedTurn:
         return self.turn
+
+    async def cancel_task(self, task: str, metadata: bytes) -> None:
+        if self._ends_when_canceled:
+            self.turn.end.set_result(DONE)
+
+    async def has_ended(self, task: str) -> bool:
+        return self.turn.end.done()
 
 
 async def cancel(agent: ScriptedAgent, reason: str) -> TurnResult:
@@ -146,11 +154,12 @@ async def test_an_unavailable_agent_takes_no_turn_and_a_half_open_one_takes_one(
 
 
 async def test_a_turn_that_ends_by_itself_while_its_client_cancels_keeps_its_result() -> None:
-    assert await cancel(ScriptedAgent(ends_when_stopped=True), "client") is DONE
+    assert await cancel(ScriptedAgent(ends_when_canceled=True), "client") is DONE
 
 
-@pytest.mark.parametrize("reason", ["client", "deadline", "drain", "lease_lost"])
-async def test_a_canceled_turn_that_goes_on_is_canceled(reason: str) -> None:
+@pytest.mark.parametrize("reason", ["deadline", "drain", "lease_lost"])
+async def test_a_stopped_turn_that_goes_on_is_canceled(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    monkeypatch.setattr("dragoman.agents.called.agent.AGENT_STOP_TIMEOUT", 0.05)
     agent = ScriptedAgent()
     with pytest.raises(asyncio.CancelledError):
         await cancel(agent, reason)
@@ -206,8 +215,10 @@ class FailingTurn(CalledTurn):
     def describe_wait(self) -> str:
         return ""
 
-    async def stop(self, work: asyncio.Task[TurnResult]) -> None:
-        raise AssertionError("this turn is not stopped")
+    remote_task = ""
+
+    async def until_cancelable(self) -> None:
+        raise AssertionError("this turn is not canceled")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from dragoman.cli.serve import command
 from dragoman.cli.serve.command import describe_authentication, sample_part
 from dragoman.core.cards.agent_spec import AgentSpec, Skill
-from dragoman.core.limits.message_limits import media_type_of
+from dragoman.core.limits.message_checks import media_type_of
 from dragoman.settings.settings import Settings, load_settings
 from dragoman.wire.json.protojson import Codec, JsonDialect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb

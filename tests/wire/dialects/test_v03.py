@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core.errors import InvalidParams
-from dragoman.core.limits import message_limits
+from dragoman.core.limits import message_checks
 from dragoman.core.task import states
 from dragoman.wire.dialects import v03 as codec
 from dragoman.wire.dialects.parts import DATA_WRAPPER_KEY
@@ -262,7 +262,7 @@ def test_a_card_request_keeps_its_tenant() -> None:
 def test_a_part_without_content_is_rejected_with_its_path(part: v03.Part) -> None:
     message = v03.Message(message_id="m", role=v03.ROLE_USER, content=[v03.Part(text="a"), part])
     with pytest.raises(InvalidParams, match=r"message\.parts\[1\]"):
-        message_limits.check_message(read_send_message(v03.SendMessageRequest(request=message)), ["*/*"])
+        message_checks.check_message(read_send_message(v03.SendMessageRequest(request=message)), ["*/*"])
 
 
 def test_an_empty_file_and_an_empty_url_are_content() -> None:

@@ -20,7 +20,7 @@ from dragoman.agents.functions.state import TurnState
 from dragoman.agents.functions.steps import Sleep, StepCall, TurnSteps
 from dragoman.agents.values import NewId, struct_of, struct_to_json, value_to_json
 from dragoman.core import trace
-from dragoman.core.limits.message_limits import media_type_of
+from dragoman.core.limits.message_checks import media_type_of
 from dragoman.core.limits.quotas import UsageReport, checked_usage_report
 from dragoman.core.names import ContextId, TaskId
 from dragoman.core.task import states

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dragoman.agents.functions.turn import ReceivedFile
 from dragoman.agents.values import struct_to_json, value_to_json
 from dragoman.client.events import question_text
-from dragoman.core.limits.message_limits import media_type_of
+from dragoman.core.limits.message_checks import media_type_of
 from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
