@@ -34,6 +34,7 @@ from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.bus.local import LocalBus
 from dragoman.cli import process_setup
+from dragoman.core.access.identity import Identity
 from dragoman.core.audit import AuditEntry
 from dragoman.core.errors import Unavailable
 from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
@@ -531,16 +532,13 @@ async def with_card_file(stage: Stage) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def with_credentials(stage: Stage) -> AsyncIterator[None]:
-    class Identity:
-        credential_id = "key"
-
     class Authenticator:
         async def recheck(self, identity: Any) -> None:
             stage.fault()
 
     registry = StreamRegistry()
     stage.fault.armed = True
-    with registry.open(cast(Any, Identity())):
+    with registry.open(Identity("alice", credential_id="key")):
         run = partial(registry.watch_credentials, cast(Any, Authenticator()), 0.01)
         async with started(Background.CREDENTIALS, run):
             yield

@@ -45,7 +45,7 @@ from dragoman_pb.dragoman.ops.v1 import workers_pb2 as workers
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
-OLGA: Final = OperatorCall(Identity("olga", frozenset({"operator"})), "192.0.2.1")
+OLGA: Final = OperatorCall(Identity("olga", frozenset({"operator"})), "192.0.2.1", is_local=True)
 
 
 @agent(id="work", default=True)
