@@ -101,7 +101,7 @@ RULES: Final = (
         OnlyIn(
             r"\b(?:or)?json\.loads\(",
             {
-                "agents/called/turn.py": "our own state, stored with the task",
+                "agents/called/agent.py": "our own state, stored with the task",
                 "agents/upstream/registry.py": "our own settings, stored in the database",
             },
             below=(
