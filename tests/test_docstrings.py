@@ -66,13 +66,13 @@ def notes_below(source: str) -> Iterator[str]:
             if not isinstance(note, ast.Expr) or not isinstance(text, str) or (above := note.lineno - 1) not in ends:
                 continue
             is_of_group = above - 1 in ends and not BEHIND.search(lines[above - 2])
-            is_phrase = note.lineno == note.end_lineno and ". " not in text and "\\" not in text
+            is_short = note.lineno == note.end_lineno and ". " not in text and "\\" not in text
             fits = len(lines[above - 1]) + len("  # ") + len(text.rstrip(".")) <= MAX_WIDTH
-            if is_phrase and fits and not is_of_group and "#" not in lines[above - 1]:
+            if is_short and fits and not is_of_group and "#" not in lines[above - 1]:
                 yield f"{note.lineno}: {text}"
 
 
-def test_comments_behind_code_are_phrases() -> None:
+def test_comments_behind_code_are_no_sentences() -> None:
     found = [
         f"{path.relative_to(SERVER)}:{line}"
         for path in sorted(SERVER.rglob("*.py"))

@@ -28,6 +28,6 @@ def test_a_transport_has_the_limits_and_the_prefix_of_its_calls() -> None:
     assert transport.errors.address == "http://there"
 
 
-async def test_a_channel_with_unusable_certificates_is_a_client_error(tmp_path: Path) -> None:
+async def test_a_channel_with_invalid_certificates_is_a_client_error(tmp_path: Path) -> None:
     with pytest.raises(ClientError, match="no-such-file"):
         await CallOptions(ca=tmp_path / "no-such-file.pem").grpc_channel("there:443")

@@ -79,7 +79,7 @@ def configure_logging(log_format: LogFormat, level: LogLevel = "info", *, develo
         handler.addFilter(is_written)
         logger.handlers[:] = [handler]
         logger.setLevel(lowest)
-    keep_own_loggers()
+    retain_own_loggers()
     for name in _LIBRARIES:
         logging.getLogger(name).setLevel(max(lowest, logging.INFO))
     shows_turns = log_format == "text" and sys.stderr.isatty() if development is None else development
@@ -101,7 +101,7 @@ class _OwnLogger(logging.Logger):
     def disabled(self, value: bool) -> None: ...
 
 
-def keep_own_loggers() -> None:
+def retain_own_loggers() -> None:
     """Keeps the loggers of the server that exist by now on when an agent's code configures logging.
 
     `logging.config` disables every logger that its configuration does not name, by default. Alembic's `env.py` and most

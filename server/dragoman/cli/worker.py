@@ -130,7 +130,7 @@ def worker(options: WorkerOptions, **settings_options: Any) -> ExitCode:
 async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: LoadedApp) -> None:
     signals = process_setup.Signals(settings.limits.drain)
     process_setup.end_on_failure()
-    logs.keep_own_loggers()
+    logs.retain_own_loggers()
     async with AsyncExitStack() as stack:
         await process_setup.enter_until_signal(stack, run_startup_hooks(app.agents, app.startup_hooks), signals)
         stack.enter_context(guarded_loop(settings.limits.loop_exit))

@@ -84,6 +84,7 @@ MAY_USE_THEM: Final = {
     "cli/serve/command.py": "what the banner says",
     "wiring/doctor.py": "addresses to listen on",
     "bindings/http/cors.py": "`Host` against DNS rebinding",
+    "bindings/pages.py": "the same for the port of the metrics",
 }
 """The files that ask whether something is loopback, and about what. Only the first may ask about callers."""
 

@@ -158,7 +158,7 @@ async def _serve(
             following = asyncio.create_task(_follow_supervisor(parent, app, settings), name="parent")
             stack.callback(following.cancel)
         notifier.notify(READY)
-        logs.keep_own_loggers()
+        logs.retain_own_loggers()
         # Everything loaded so far stays. Scanning it in each full collection would block the loop for 100 ms.
         gc.collect()
         gc.freeze()

@@ -27,7 +27,6 @@ MAX_PARTS: Final = 10_000  # parts in a message
 MAX_ID_LENGTH: Final = 512  # characters in an id that a client chose
 
 
-
 def check_size(size: int, limit: int) -> None:
     """Raises PayloadTooLarge when a decoded request has more than `limit` bytes."""
     if size > limit:

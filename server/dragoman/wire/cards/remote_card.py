@@ -292,7 +292,7 @@ CARD_PATHS: Final = ("/.well-known/agent-card.json", "/.well-known/agent.json")
 
 GRPC_LISTING: Final = "urn:dragoman:grpc:v1"
 """The extension of clients whose cards may list gRPC. A Dragoman's gRPC port is another origin than that of its card,
-and some clients refuse a whole card with addresses of several (RemoteA2aAgent of google-adk)."""
+and some clients refuse a whole card with addresses of several."""
 
 CARD_REQUEST_HEADERS: Final = (
     {"Accept": "application/json", "A2A-Version": "1.0", "A2A-Extensions": GRPC_LISTING},

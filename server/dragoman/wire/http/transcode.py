@@ -31,8 +31,7 @@ _TEXT_DECODERS: Final[Mapping[str, Callable[[Any, object], None]]] = {
 }
 """Message types that are a string in JSON and in a query."""
 
-_REPLACEMENT_CHARACTER: Final = "\ufffd"
-"""The character that decoders of URLs put in place of bytes that are not UTF-8."""
+_REPLACEMENT_CHARACTER: Final = "\ufffd"  # what decoders of URLs put in place of bytes that are not UTF-8
 
 _BOOL_VALUES = {"true": True, "1": True, "false": False, "0": False}
 
