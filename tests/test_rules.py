@@ -121,6 +121,7 @@ RULES: Final = (
         OnlyIn(
             r'"CancelTask"|\bcancel_task\(|"tasks/cancel"',
             {
+                "agents/called/agent.py": "the home: repeats it until that server confirms",
                 "agents/upstream/agent.py": "a task of an A2A server",
                 "extensions/mcp/servers/agent.py": "a task of an MCP server",
                 "extensions/mcp/servers/tasks_extension.py": "the request of MCP",

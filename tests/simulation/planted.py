@@ -232,8 +232,7 @@ MUTATIONS: Final = (
     # Called agents ---------------------------------------------------------------------------------------------------
     Mutation(
         "a message is sent again after a crash", "G3", "agents.upstream.turn",
-        "        if may_be_sent:\n            self.is_sent = True\n",
-        "        if False:\n            self.is_sent = True\n",
+        "        if may_be_sent:\n            found = ", "        if False:\n            found = ",
         seeds=SEED_PREFIX,
     ),
     Mutation(
@@ -242,8 +241,8 @@ MUTATIONS: Final = (
         seeds=SEED_PREFIX,
     ),
     Mutation(
-        "an upstream task is not canceled", "G5", "agents.upstream.turn",
-        "await self.connection.cancel(self.upstream_task, self.context.cancel_metadata)", "pass",
+        "an upstream task is not canceled", "G5", "agents.upstream.agent",
+        'await self._call("CancelTask", request)', "pass",
         seeds=SEED_PREFIX,
     ),
     Mutation(
@@ -257,8 +256,34 @@ MUTATIONS: Final = (
         seeds=SEED_PREFIX,
     ),
     Mutation(
-        "the task of an MCP server is not canceled", "G5", "extensions.mcp.servers.turn",
-        "await self._server.cancel(self.handle)", "pass",
+        "the task of an MCP server is not canceled", "G5", "extensions.mcp.servers.agent",
+        "await self.call(lambda client: tasks_extension.cancel_task(client, task))", "pass",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "a call of a tool is CANCELED without an answer", "G5", "extensions.mcp.servers.turn",
+        """return self.failed("OUTCOME_UNKNOWN", f"the MCP server does not say whether {tool} has stopped")""",
+        'return self.output.canceled("")',
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "a cancel is sent to another server once", "G5", "agents.called.agent",
+        "await asyncio.wait([work], timeout=CANCEL_BACKOFF.delay(attempt))", "await asyncio.wait([work])",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "work that waits for its server is CANCELED at once", "G5", "runtime.cancel",
+        "if agent.may_have_work(task_state, record.attempt):", "if False:",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "a server out of reach is taken for one that has stopped", "G5", "runtime.turn.runner",
+        "is_unconfirmed = self._begun and self._tells_server", "is_unconfirmed = False",
+        seeds=SEED_PREFIX,
+    ),
+    Mutation(
+        "the cancel of a dead server is not sent by the next", "G5", "runtime.sessions",
+        "        if canceled and is_called(agent):\n", "        if False:\n",
         seeds=SEED_PREFIX,
     ),
     Mutation(
