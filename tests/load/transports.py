@@ -186,6 +186,8 @@ def _headers(key: str, after: str) -> dict[str, str]:
 
 async def _values(response: aiohttp.ClientResponse) -> AsyncGenerator[dict[str, Any], None]:
     """Yields the JSON of a response: one object, or the data of its events."""
+    if response.status == 204:  # the task has ended, without a further event
+        return
     if response.content_type != "text/event-stream":
         value = orjson.loads(await response.read())
         if not isinstance(value, dict):
