@@ -31,8 +31,8 @@ TOLERANCE: Final = 0.05
 LATE: Final = 20.0
 """Seconds after a fault in which the tasks that it hit end."""
 
-RENAMED: Final = "MCP_INVALID_CALL"
-"""The reason for which a call of an unknown tool fails."""
+RENAMED: Final = ("MCP_INVALID_CALL", "Unknown tool")
+"""How a call of an unknown tool fails: here, or at the server that has it no longer."""
 UNCONFIRMED: Final = "OUTCOME_UNKNOWN"
 """The reason for which a canceled task fails that no other server has confirmed."""
 BY_FAULT: Final = frozenset({"INTERRUPTED", "UPSTREAM_UNKNOWN", "MCP_UNKNOWN"})
@@ -178,7 +178,7 @@ def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
         reasons = set(re.findall(r"\w+", f"{task.reason} {task.result_text}"))
         text = f"failed at {level}: {task.reason} {task.result_text[:200]}"
         earlier = [fault for fault in faults if fault.part in chain.route.parts and fault.at <= ended + TOLERANCE]
-        if RENAMED in reasons and any(fault.part == MIDDLE and fault.how == "kill" for fault in earlier):
+        if any(map(text.count, RENAMED)) and any(fault.part == MIDDLE and fault.how == "kill" for fault in earlier):
             yield Violation(text, "tool-renamed" if chain.command.route == "deep-job" else "")
         elif (
             UNCONFIRMED in reasons and chain.cancel_at is not None and chain.route.hops[0].protocol is not Protocol.A2A
