@@ -17,6 +17,7 @@ from typing import Any, Final, cast
 
 import pytest
 from tests.certificates import Authority, write
+from tests.conftest import timings
 from tests.eventually import eventually
 from tests.extensions.agent_host import agent_host
 from tests.postgres import free_port
@@ -133,8 +134,8 @@ async def follow(here: Harness, task: str) -> None:
 # The runtime, on both stores --------------------------------------------------------------------------------------
 
 
-def in_runtime(method: str, *, at_start: bool = False) -> Scenario:
-    """The work of a runtime that calls this method of the store."""
+def in_runtime(method: str, *, at_start: bool = False, **intervals: float) -> Scenario:
+    """The work of a runtime that calls this method of the store. `intervals`: other ones than the defaults."""
 
     @asynccontextmanager
     async def scenario(stage: Stage) -> AsyncIterator[None]:
@@ -143,7 +144,7 @@ def in_runtime(method: str, *, at_start: bool = False) -> Scenario:
             push = PushOptions(cast(Any, None), cast(Any, None), now=lambda: datetime.now(UTC))
             opening = open_runtime(
                 Ports(store, LocalBus(), [declare(waiting)], push if "push" in method else None),
-                RuntimeConfig(exclusive=False),
+                RuntimeConfig(exclusive=False, timings=timings(**intervals)),
             )
             async with opening as runtime:
                 here = Harness(runtime, store)
@@ -608,6 +609,7 @@ ON_BOTH_STORES: Final[Mapping[Background, Scenario]] = {
     Background.CLAIM_RECOVERY: with_unknown_claim,
     Background.SCHEDULER: in_runtime("ready_tasks"),
     Background.CANCEL_REQUESTS: in_runtime("cancel_requests.of_session"),
+    Background.UNCONFIRMED_CANCELS: in_runtime("cancel_requests.overdue", unconfirmed_cancel_interval=0.05),
     Background.FEEDS: in_runtime("last_sequences"),
     Background.PUSH: in_runtime("pushes.due"),
     Background.PUSH_RECORDER: with_push_recorder,

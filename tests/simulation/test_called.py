@@ -22,6 +22,7 @@ HISTORIES = 60
 PRINT_DIGESTS = """
 import hashlib
 from tests.simulation.called.plan import called_plan_of
+from tests.simulation.history import simulate
 for seed in range(1, 9):
     print(hashlib.sha256(simulate(called_plan_of(f"called {seed}")).text.encode()).hexdigest())
 """

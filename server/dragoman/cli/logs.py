@@ -93,12 +93,9 @@ _OWN_NAME: Final = "dragoman"
 class _OwnLogger(logging.Logger):
     """A logger that cannot be disabled; its level can be set."""
 
-    @property
-    def disabled(self) -> bool:
-        return False
-
-    @disabled.setter
-    def disabled(self, value: bool) -> None: ...
+    def __setattr__(self, name: str, value: object) -> None:  # not a property: each check of a level reads it
+        if name != "disabled":
+            super().__setattr__(name, value)
 
 
 def retain_own_loggers() -> None:

@@ -8,7 +8,7 @@ suite for each port, which every adapter runs.
 # isort: off
 from dragoman.ports.agent import (
     AGENT_STOP_TIMEOUT, NO_CHANGE, Agent, AgentStillRuns, BufferFull, LeaseLost, Pause, RemoteAgent, StateUpdate,
-    TurnContext, TurnResult, WorkerLost, is_called,
+    TurnContext, TurnResult, WORK_ELSEWHERE, WorkerLost, is_called,
     is_remote,
 )
 from dragoman.ports.bus import Bus, Job, RegistryChange, TaskSignal, Unsubscribe
@@ -39,6 +39,6 @@ __all__ = [
     "RegistryChange", "RemoteAgent", "RemoteAgentRegistry", "SecretBox", "SigningKeys", "StateUpdate", "Store",
     "StoredMessage", "TaskMessages", "TaskSignal", "TaskSnapshot", "TurnContext", "TurnResult", "Unsubscribe",
     "UpstreamRegistry", "UpstreamStatus", "UpstreamStore", "WebhookEncoder", "WebhookRequest", "WebhookRequestSigner",
-    "WorkerHub", "WorkerLost", "WorkerRegistry", "WorkerStatus",
+    "WORK_ELSEWHERE", "WorkerHub", "WorkerLost", "WorkerRegistry", "WorkerStatus",
 ]
 # fmt: on

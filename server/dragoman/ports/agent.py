@@ -58,6 +58,9 @@ class StateUpdate:
 
 NO_CHANGE = StateUpdate()
 
+WORK_ELSEWHERE: Final = "$elsewhere"
+"""The key that marks the state of a task whose agent calls another server, also when that agent is not served."""
+
 AGENT_STOP_TIMEOUT: Final = 12.0
 """Seconds that a turn stopped by a limit or a drain may still take, longer than `Timings.mute_timeout`: by then the
 task has ended. A client's cancel has no such limit."""

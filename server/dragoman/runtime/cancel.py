@@ -17,7 +17,7 @@ from dragoman.core.errors import TaskNotCancelable
 from dragoman.core.limits import message_limits
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, AppendRejected, NotClaimed, StatusChange, TaskRecord, TaskRef
-from dragoman.ports import Bus, Store, TaskSignal
+from dragoman.ports import WORK_ELSEWHERE, Bus, Store, TaskSignal
 from dragoman.runtime.access import Call, OnAction
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task
@@ -112,15 +112,16 @@ class CancelOperation:
         that waits for that server: then nothing is written. Returns the record after that; None if it no longer exists.
         """
         end = StatusChange(states.CANCELED)
-        agent = self.scheduler.called_agent(record.agent)
-        conversation = await self.store.messages(record.ref) if agent is not None else None
-        if agent is not None and conversation is not None:
-            task_state = conversation.task_state
-            if agent.may_have_work(task_state, record.attempt):
-                if record.has_open_turn:
-                    return record
-                if not await agent.cancel_waiting(task_state, metadata):
-                    end = system_status(OUTCOME_UNKNOWN, record)
+        agent, is_served = self.scheduler.called_agent(record.agent), record.agent in self.agents
+        conversation = await self.store.messages(record.ref) if agent is not None or not is_served else None
+        task_state = conversation.task_state if conversation is not None else b""
+        if agent is not None and agent.may_have_work(task_state, record.attempt):
+            if record.has_open_turn:
+                return record
+            if not await agent.cancel_waiting(task_state, metadata):
+                end = system_status(OUTCOME_UNKNOWN, record)
+        elif agent is None and WORK_ELSEWHERE.encode() in task_state:  # nobody is left who could ask its server
+            end = system_status(OUTCOME_UNKNOWN, record)
         return await self._end(record, end)
 
     # Turns of this process --------------------------------------------------------------------------------------
@@ -144,7 +145,7 @@ class CancelOperation:
 
     async def _end(self, record: TaskRecord, end: StatusChange) -> TaskRecord | None:
         """The record of a task that nobody runs after its end; of one that has ended, or was claimed, as it is."""
-        change = Append(task=record.ref, guard=NotClaimed(), events=[end], release=True)
+        change = Append(task=record.ref, guard=NotClaimed(record.last_sequence), events=[end], release=True)
         try:
             return (await self.event_log.append(change)).record
         except AppendRejected as rejection:

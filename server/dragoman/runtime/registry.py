@@ -142,7 +142,8 @@ class AbsentAgents:
 
     async def _end_unserved(self, record: TaskRecord) -> None:
         guard = ClaimHeld(record.session, record.token) if record.running else Ready()
-        status = self._statuses.get(record.agent, NO_WORKER)
+        is_canceled = await self.store.cancel_requests.pending([record.ref])
+        status = OUTCOME_UNKNOWN if is_canceled else self._statuses.get(record.agent, NO_WORKER)
         end = Append(task=record.ref, guard=guard, events=[system_status(status, record)], release=True)
         try:
             await self.event_log.insist(end, lambda _: None, lambda: {"task": record.id})
@@ -172,13 +173,15 @@ class AbsentAgents:
         return agent in self._unfinished or agent in self.scheduler.queues.absent_too_long
 
     async def _end_waiting(self, agent: str, status: SystemStatus) -> int:
-        count = 0
-        while records := await self.store.ready_tasks((agent,), WAITING_BATCH_SIZE):
-            # A cancel waits longer for its server: `CancelOperation.end_unconfirmed` ends it.
+        count = waiting = 0
+        while records := await self.store.ready_tasks((agent,), WAITING_BATCH_SIZE + waiting):
             canceled = await self.store.cancel_requests.pending([record.ref for record in records])
-            if agent not in self._unfinished:
+            if agent not in self._unfinished:  # a cancel waits longer: `CancelOperation.end_unconfirmed` ends it
                 records = [record for record in records if record.ref not in canceled]
-            if not self._is_away(agent):
+                if not records and len(canceled) > waiting:  # they do not hide the others
+                    waiting = len(canceled)
+                    continue
+            if not records or not self._is_away(agent):
                 break
             statuses = [OUTCOME_UNKNOWN if record.ref in canceled else status for record in records]
             ended = await asyncio.gather(*map(self._end, records, statuses))

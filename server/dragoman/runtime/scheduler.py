@@ -674,6 +674,8 @@ class Scheduler:
             requests = await store.cancel_requests.pending([ref])
             if requests or await store.read(ref, history=0) is None:
                 runner.cancel(metadata=requests.get(ref, b""))
+                if not requests:  # it was erased: nothing waits for another server's word
+                    runner.deadlines.after(self.services.options.timings.mute_timeout, runner.end_unconfirmed)
 
     def called_agent(self, agent: str) -> RemoteAgent | None:
         """The agent with this id, if it calls another server."""

@@ -37,7 +37,7 @@ from dragoman.runtime.lease import Lease, LeaseHold
 from dragoman.runtime.log import EventLog, UnsettledClaims
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS
-from dragoman.runtime.turn.finish import SERVER_STOPPED, has_retries_left, retry_status, system_status
+from dragoman.runtime.turn.finish import OUTCOME_UNKNOWN, SERVER_STOPPED, has_retries_left, retry_status, system_status
 from dragoman.supervision import Background, log_fault, start_thread
 
 log = logging.getLogger("dragoman.runtime")
@@ -257,7 +257,7 @@ class Reaper:
             self.left_cancels = True
             await self._repeat(record, guard)
         elif canceled:
-            end = [StatusChange(states.CANCELED)]
+            end = [StatusChange(states.CANCELED) if agent is not None else system_status(OUTCOME_UNKNOWN, record)]
             await self.event_log.append(Append(task=record.ref, guard=guard, events=end, release=True))
         elif agent is not None and has_retries_left(record, agent.spec.crash_retries):
             await self._repeat(record, guard)

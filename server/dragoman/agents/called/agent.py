@@ -34,7 +34,7 @@ from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError, InvalidAgentResponse, TaskNotCancelable, Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ports import AGENT_STOP_TIMEOUT, LeaseLost, TurnContext, TurnResult, WorkerLost
+from dragoman.ports import AGENT_STOP_TIMEOUT, WORK_ELSEWHERE, LeaseLost, TurnContext, TurnResult, WorkerLost
 
 CRASH_RETRIES: Final = 100
 """Attempts after a process died: they follow the other server's task, and never begin its work twice."""
@@ -171,7 +171,8 @@ class CalledAgent(ABC):
             if context.cancel_reason == "deadline" and turn.is_begun:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(AGENT_STOP_TIMEOUT):
-                        await self._repeat_cancel(turn, work)
+                        if await turn.withdraw(work) is None:
+                            await self._repeat_cancel(turn, work)
             if context.cancel_reason == "drain" and not turn.is_sent:
                 await end(work)
                 await turn.store_unsent(True)
@@ -181,7 +182,9 @@ class CalledAgent(ABC):
             return TurnResult(StatusChange(states.CANCELED))
         finally:
             del self._running[context.task_id]
-            await end(work)
+            if not work.done():  # else a cancel could come in between, and take the result away
+                with suppress(asyncio.CancelledError):  # another one: the first decides
+                    await end(work)
 
     @abstractmethod
     def new_turn(self, context: TurnContext) -> CalledTurn:
@@ -200,11 +203,31 @@ class CalledAgent(ABC):
             if (result := await turn.withdraw(work)) is not None:
                 return result
             await self._repeat_cancel(turn, work)
-            return work.result()
+            result = work.result()
+            if result.status.state in states.INTERRUPTED and turn.remote_task and not turn.is_cancel_refused:
+                return await self._cancel_question(turn, result)
+            return result
+        except (LeaseLost, AppendRejected):
+            return TurnResult(StatusChange(states.CANCELED))  # the claim is lost: this is not written
         except asyncio.CancelledError:  # the next attempt goes on
             raise WorkerLost("The cancel is not confirmed yet.") from None
         except WorkerLost as lost:
             raise WorkerLost(str(lost), may_have_started=turn.is_begun) from None
+
+    async def _cancel_question(self, turn: CalledTurn, result: TurnResult) -> TurnResult:
+        """The end of a canceled turn whose other server has asked its caller something before it took the cancel."""
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                await self.cancel_idle(turn.remote_task, turn.context.cancel_metadata)
+                return TurnResult(StatusChange(states.CANCELED), state_update=result.state_update)
+            except TaskNotCancelable as refused:
+                turn.refuse_cancel(refused.message)
+                return result
+            except Unavailable as error:
+                self.log.warning("%s: %s", self.location, error.message, extra={"task": turn.context.task_id})
+            await asyncio.sleep(CANCEL_BACKOFF.delay(attempt))
 
     async def _repeat_cancel(self, turn: CalledTurn, work: asyncio.Task[TurnResult]) -> None:
         """Cancels the other server's task again and again, until that ends, or goes on because its server refuses."""
@@ -218,7 +241,7 @@ class CalledAgent(ABC):
             except CallRefused as refused:
                 if not (is_accepted or refused.remote_error.is_busy or await self._has_ended(turn.remote_task, work)):
                     self.log.info("%s: %s", self.location, refused.summary, extra={"task": context.task_id})
-                    context.refuse_cancel(f"the {self.kind} refuses to cancel its task")
+                    turn.refuse_cancel(f"the {self.kind} refuses to cancel its task")
                     await asyncio.wait([work])
             except (ClientError, InvalidAgentResponse) as error:
                 if isinstance(error, ServerUnavailable):
@@ -245,8 +268,8 @@ class CalledAgent(ABC):
             async with asyncio.timeout(CONFIRM_TIMEOUT):
                 try:
                     await self.cancel_task(task, metadata)
-                except CallRefused:
-                    is_refused = True
+                except CallRefused as refused:
+                    is_refused = not refused.remote_error.is_busy
                 while not await self.has_ended(task):
                     if is_refused:
                         raise TaskNotCancelable(f"the {self.kind} refuses to cancel its task")
@@ -295,6 +318,7 @@ class CalledTurn(ABC):
     def __init__(self, context: TurnContext, agent: CalledAgent, sleep: Sleep = asyncio.sleep) -> None:
         self.context = context
         self.is_sent = False  # whether the other server may have begun the work
+        self.is_cancel_refused = False
         self._agent = agent
         self._sleep = sleep
         self._wakeup = asyncio.Event()
@@ -368,6 +392,12 @@ class CalledTurn(ABC):
         """Whether the other server may have work of any turn: then only that server can say that it has stopped."""
         return self.is_sent or bool(self.remote_task) or self.may_have_begun
 
+    def refuse_cancel(self, reason: str) -> None:
+        """Notes that the other server refuses a cancel: its task goes on."""
+        self.is_cancel_refused = True
+        self.context.refuse_cancel(reason)
+        self.wake()
+
     async def begin_work(self) -> None:
         """Removes the note of an earlier attempt before work begins: an attempt after a crash would believe it."""
         if self.is_marked_unsent:
@@ -431,6 +461,11 @@ class CalledTurn(ABC):
     async def withdraw(self, work: asyncio.Task[TurnResult]) -> TurnResult | None:
         """The result of a canceled turn whose work its server confirms no end of; else None. `work`: that of `run`."""
         return None
+
+
+def state_document(key: str, fields: Mapping[str, Any]) -> bytes:
+    """The JSON that a turn stores with the task: its fields under its key, and that another server may have work."""
+    return orjson.dumps({key: fields, WORK_ELSEWHERE: True})
 
 
 def placeholder_spec(id: str, noun: str, time_limit: float, *, direct: bool = False) -> AgentSpec:

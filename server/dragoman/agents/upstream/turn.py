@@ -208,14 +208,29 @@ class UpstreamTurn(CalledTurn):
             if found is not None:
                 return await self._apply(pb.StreamResponse(task=found), polled=True) or await self._follow()
             # Of an idempotent agent it is not known: to send the message once more shows its task, which is canceled.
-            self._maybe_sent = self.connection.idempotent
-        if self.context.canceled and not self._maybe_sent:
-            return await self._follow() if self.upstream_task else TurnResult(StatusChange(states.CANCELED))
+            self.is_sent = self._maybe_sent = self.connection.idempotent
         return await self._send()
+
+    async def _unsent_end(self) -> TurnResult | None:
+        """The result of a canceled turn whose message was not sent; None if it is to be sent."""
+        if not self.context.canceled or self.is_sent:
+            return None
+        if not self.writer.state.task:
+            return TurnResult(StatusChange(states.CANCELED))
+        polls = 0
+        while not self.is_cancel_refused:
+            task = await self._get_task()
+            if states.is_terminal(task.status.state):
+                return await self._apply(pb.StreamResponse(task=task), polled=True)
+            polls += 1
+            await self.wait_for_wakeup(UPSTREAM_POLL_BACKOFF.delay(polls))
+        return None
 
     async def _send(self) -> TurnResult:
         without_context, streams = False, self.connection.supports_streaming
         while True:
+            if (result := await self._unsent_end()) is not None:
+                return result
             transport, task = self.connection.transport, self.writer.state.task
             try:
                 self.is_sent = True

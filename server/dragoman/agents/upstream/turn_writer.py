@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Final
 from uuid import UUID, uuid5
 
-import orjson
 from google.protobuf import struct_pb2
 
-from dragoman.agents.called.agent import stored_fields
+from dragoman.agents.called.agent import state_document, stored_fields
 from dragoman.agents.upstream.task_view import ArtifactSync, content_digest, status_digest
 from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, message_of, struct_of
 from dragoman.calling.errors import ProtocolError
@@ -240,7 +239,7 @@ class UpstreamTaskState:
     cost: int = 0  # in billionths
 
     def to_json(self) -> bytes:
-        return orjson.dumps({"upstream": {name: value for name, value in asdict(self).items() if value}})
+        return state_document("upstream", {name: value for name, value in asdict(self).items() if value})
 
 
 def read_task_state(data: bytes) -> UpstreamTaskState:

@@ -269,12 +269,19 @@ class NoOpenTurn:
 
 @dataclass(frozen=True, slots=True)
 class NotClaimed:
-    """No session runs the task: the guard of a cancel that ends the task without an agent."""
+    """No session runs the task: the guard of a cancel that ends the task without an agent.
+
+    `last_sequence`: of the task's last event when the cancel was decided; 0 for any.
+    """
+
+    last_sequence: int = 0
 
     def rejection(self, record: TaskRecord | None) -> str | None:
         if record is None:
             return ABSENT
-        return RUNNING if record.running else None
+        if record.running:
+            return RUNNING
+        return CHANGED if self.last_sequence not in (0, record.last_sequence) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -137,6 +137,7 @@ class RunContext:
         """Resets what belongs to one turn."""
         self.stop.begin_turn()
         self.message, self.references, self.attempt = NO_MESSAGE, (), self.record.attempt
+        self.cancel_refusal = ""
         self.metadata_set = b""
         self.transitions = self.transitions and TransitionChecker(self.record.state)
         self.deadlines.stop()

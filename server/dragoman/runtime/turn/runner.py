@@ -197,6 +197,8 @@ class TurnRunner:
             self.stop.note(reason)
         elif reason == "deadline" and self.stop.state is Stop.MUTED:
             self._end_without_agent(self.deadlines.end_status(self.context.record))
+            if is_called(self._agent):  # else it would go on for as long as its server does
+                self._interrupt()
         elif self.stop.request(reason, metadata):
             self.deadlines.after(self._timings.mute_timeout, self.mute)
             self._interrupt()
@@ -237,7 +239,7 @@ class TurnRunner:
         log.warning("the lease of this process has lapsed; its turns stop", extra=context.log_fields())
         is_first_request = self.stop.request("lease_lost")
         if is_remote(self._agent):  # only its answer tells whether it has stopped
-            return is_first_request
+            return is_first_request or self._tells_server
         context.batch.close(LeaseLost("the lease of this process has lapsed"))
         return True
 
@@ -253,6 +255,9 @@ class TurnRunner:
         log.warning(text, self._timings.mute_timeout, extra=self.context.log_fields())
         if self.stop.reason != "client":
             self._end_without_agent(self._stop_status())
+        elif "deadline" in self.stop.requests:
+            self.stop.escalate()
+            self.cancel("deadline")
         else:
             self.stop.escalate()
             if not is_remote(self._agent):  # which is told by its own process
@@ -287,7 +292,7 @@ class TurnRunner:
 
     # The turn ---------------------------------------------------------------------------------------------------
 
-    async def _run_agent(self) -> TurnResult:
+    async def _run_agent(self, *, may_repeat: bool = True) -> TurnResult:
         """Runs the agent. If it obeys a cancel the task ends as CANCELED; if it ignores it, its result counts."""
         context, turn = self.context, None
         try:
@@ -315,9 +320,12 @@ class TurnRunner:
                 raise
             if self.task is not None:
                 self.task.uncancel()
-            if turn is None and self._tells_server:  # its input was being read
-                return await self._run_agent()
-            return TurnResult(self._stop_status())
+            if not self._tells_server:
+                return TurnResult(self._stop_status())
+            if turn is None and may_repeat and self.stop.requests <= {"client"}:  # its input was being read
+                return await self._run_agent(may_repeat=False)
+            self._worker_lost, self._begun = WorkerLost(), True
+            return TurnResult(system_status(WORKER_LOST, context.record))
         except Exception as error:
             if is_a(error, AgentStillRuns) or not context.batch.failed:
                 raise

@@ -215,6 +215,7 @@ SELECT o.scope, o.principal, c.task, c.metadata
 FROM cancel_requests c JOIN tasks t ON t.owner = c.owner AND t.task = c.task
 JOIN owners o ON o.owner = c.owner WHERE {_IS_PENDING}
 """
+_PENDING_CANCEL: Final = f"{_SELECT_PENDING_CANCELS} AND o.scope = ?1 AND o.principal = ?2 AND c.task = ?3"
 _CANCELS_OF_SESSION: Final = f"{_SELECT_PENDING_CANCELS} AND t.session = ?1"
 _OVERDUE_CANCELS: Final = f"{_SELECT_PENDING_CANCELS} AND c.requested <= ?1"
 _WITHDRAW_CANCEL: Final = """
@@ -244,6 +245,9 @@ class StoredCancels(_Table):
         return await self._runner.read(_cancels, _CANCELS_OF_SESSION, session)
 
     async def pending(self, tasks: Collection[TaskRef]) -> dict[TaskRef, bytes]:
+        if len(tasks) == 1:
+            (task,) = tasks
+            return await self._runner.read(_cancels, _PENDING_CANCEL, *task.owner, task.key)
         found = await self._runner.read(_cancels, _SELECT_PENDING_CANCELS)
         return {task: found[task] for task in tasks if task in found}
 
@@ -259,6 +263,6 @@ class StoredCancels(_Table):
             await self._runner.write_low_priority(change, self._delete_obsolete)
 
 
-def _cancels(sql: str, *values: int) -> Query[dict[TaskRef, bytes]]:
+def _cancels(sql: str, *values: object) -> Query[dict[TaskRef, bytes]]:
     found = yield from select(sql, *values)
     return {TaskRef(Owner(row[0], row[1]), row[2]): row[3] for row in found}

@@ -17,7 +17,7 @@ from dragoman.calling.errors import CallRefused, ProtocolError, ServerUnavailabl
 from dragoman.core.schemas import SchemaCheck, compile_schema
 from dragoman.extensions.mcp.servers import discovery, tasks_extension
 from dragoman.extensions.mcp.servers.call_state import read_call_state
-from dragoman.extensions.mcp.servers.connection import McpConnection
+from dragoman.extensions.mcp.servers.connection import McpConnection, McpRefused
 from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
 from dragoman.extensions.mcp.servers.open_calls import OpenCalls
 from dragoman.extensions.mcp.sources import McpSpec
@@ -151,8 +151,10 @@ class McpAgent(CalledAgent):
     async def has_ended(self, task: str) -> bool:
         try:
             found = await self.call(lambda client: tasks_extension.get_task(client, task))
-        except CallRefused:
-            return True
+        except McpRefused as refused:
+            if refused.rpc_code == types.INVALID_PARAMS:  # it does not know the task
+                return True
+            raise
         return found.status in ("completed", "cancelled", "failed")
 
     def may_have_work(self, task_state: bytes, attempt: int) -> bool:

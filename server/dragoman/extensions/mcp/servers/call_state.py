@@ -6,9 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-import orjson
-
-from dragoman.agents.called.agent import stored_fields
+from dragoman.agents.called.agent import state_document, stored_fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ class CallState:
     def to_json(self) -> bytes:
         """The JSON that is stored with the task."""
         fields = {name: value for name, value in asdict(self).items() if value or name == "request_state"}
-        return orjson.dumps({"mcp": fields})
+        return state_document("mcp", fields)
 
 
 _FIELDS_BY_TYPE: Final = (

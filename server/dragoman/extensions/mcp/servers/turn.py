@@ -123,14 +123,14 @@ class McpTurn(CalledTurn):
 
     async def withdraw(self, work: asyncio.Task[TurnResult]) -> TurnResult | None:
         """The result of a canceled call that is no task of the server: MCP has no answer that confirms its end."""
-        if self.handle or work.done():
+        if self.handle or (work.done() and not self.output.state.open_call):
             return None
         discovered = self._server.discovered
         if self.is_sent and discovered is not None and discovered.has_tasks:  # the answer may name a task
             with suppress(TimeoutError):
                 async with asyncio.timeout(HANDLE_TIMEOUT):
                     await first(self.until_cancelable(), work)
-            if self.remote_task or work.done():
+            if self.remote_task or (work.done() and not self.output.state.open_call):
                 return None
         await end(work)  # the SDK tells the server (`notifications/cancelled`), which need not answer
         state = self.output.state
