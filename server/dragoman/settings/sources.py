@@ -78,6 +78,8 @@ def read_environment(names: Iterable[str], secrets: Iterable[str] = ()) -> dict[
                 values[name] = Path(path).read_text("utf-8").strip()
             except (OSError, UnicodeDecodeError) as error:
                 raise SettingsError(f"{variable} (environment): {path} cannot be read: {error}") from error
+            if not values[name]:  # a secret that was not mounted would turn authentication off
+                raise SettingsError(f"{variable} (environment): {path} is empty; write the value into it")
     return values
 
 

@@ -72,6 +72,14 @@ async def test_slashes_at_the_end_and_where_urls_are_joined_change_nothing(
             assert answer.status == 200, await answer.text()
 
 
+@pytest.mark.parametrize("path", ["//", "///", "//?x=1"])
+async def test_a_path_of_slashes_is_that_of_no_resource(path: str) -> None:
+    async with over_http(FakeService(TASK)) as client:
+        url = URL(f"{client._base_url}".rstrip("/") + path, encoded=True)
+        async with aiohttp.request("PUT", url) as answer:
+            assert 400 <= answer.status < 500, await answer.text()
+
+
 @pytest.mark.parametrize(
     ("method", "path", "status", "use"),
     [

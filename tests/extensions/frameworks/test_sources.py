@@ -117,3 +117,4 @@ def test_an_executor_gets_what_every_program_needs_and_no_password_of_the_server
     assert passed_environment(environment, ("OPENAI_*",)).keys() == usual | {"OPENAI_API_KEY"}
     assert passed_environment(environment, ("*",)).keys() == environment.keys() - {"DRAGOMAN_STORE"}
     assert "DRAGOMAN_STORE" not in passed_environment(environment, ("DRAGOMAN_*",))
+    assert passed_environment({"dragoman_token": "5"}, ("*",)) == {}  # settings are read in any case

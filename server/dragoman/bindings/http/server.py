@@ -251,7 +251,8 @@ class _HttpServer:
         match = self._routes.match(canonical_method, canonical)
         if isinstance(match, NoMatch) and (path.endswith("/") or "//" in path):
             joined = "/" + "/".join(filter(None, path.split("/")))
-            return self._match(method, joined)
+            if joined != path:
+                return self._match(method, joined)
         return match, rust
 
     def _colon_advice(self, method: str, path: str) -> str:

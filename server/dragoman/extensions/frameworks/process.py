@@ -55,7 +55,7 @@ def passed_environment(environment: Mapping[str, str], variables: Sequence[str])
     return {
         name: value
         for name, value in environment.items()
-        if not name.startswith(PRIVATE_ENV_PREFIX) and any(fnmatchcase(name, pattern) for pattern in patterns)
+        if not name.upper().startswith(PRIVATE_ENV_PREFIX) and any(fnmatchcase(name, pattern) for pattern in patterns)
     }
 
 

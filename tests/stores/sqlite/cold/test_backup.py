@@ -110,6 +110,16 @@ async def test_a_backup_includes_blobs(tmp_path: Path) -> None:
     assert (copy.read_bytes(), copy.stat().st_mode & 0o777, copy.stat().st_nlink) == (b"big", 0o600, 1)
 
 
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/etc/hostname")], ids=["pipe", "link"])
+async def test_a_manifest_that_is_no_file_is_not_read(tmp_path: Path, make: Callable[[Path], object]) -> None:
+    store = open_store(tmp_path / "t.db")
+    assert [step async for step in store.backup(tmp_path / "copy")][-1].done
+    await store.close()
+    (tmp_path / "copy" / copying.BACKUP_MANIFEST).unlink()
+    make(tmp_path / "copy" / copying.BACKUP_MANIFEST)
+    assert copying.restore(tmp_path / "copy", tmp_path / "new.db").copied_at == 0
+
+
 def link_to_a_file(blob: Path, secret: Path) -> None:
     blob.unlink()
     blob.symlink_to(secret)

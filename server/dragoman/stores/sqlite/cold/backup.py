@@ -323,7 +323,11 @@ def _fsync(path: Path) -> None:
 
 def _read_manifest(source: Path) -> dict[str, Any]:
     try:
-        manifest = json.loads((source / BACKUP_MANIFEST).read_bytes())
+        handle = os.open(source / BACKUP_MANIFEST, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        with open(handle, "rb") as reading:
+            if not stat.S_ISREG(os.fstat(handle).st_mode):
+                return {}
+            manifest = json.loads(reading.read())
     except (OSError, ValueError):
         return {}
     return manifest if isinstance(manifest, dict) else {}
