@@ -120,7 +120,7 @@ def test_streams_are_sse_and_also_arrays_on_resource_paths() -> None:
             continue
         assert ("application/json" in answer) == ("projects" in path)
         events = answer["text/event-stream"]
-        schema = events["schema"]["contentSchema"]
+        schema = events["schema"]["properties"]["data"]["contentSchema"]
         assert schema_errors(events["example"], events["schema"]) == []
         frames = events["example"].strip().split("\n\n")
         assert len(frames) == 5

@@ -4,8 +4,8 @@ A resource name in a path is written out: `{name=tasks/*}` becomes `tasks/{task}
 before it, or else after its field, so both packages get the same key for one path. Descriptions come from the comments
 of the protos, errors from the error table, examples from the codecs.
 
-OpenAPI 3.1 cannot describe streams. The schema of an SSE stream is a string, whose `contentSchema` is that of the data
-of one event.
+OpenAPI 3.1 cannot describe streams. The schema of an SSE stream is that of one event, as in OpenAPI 3.2, without its type:
+the example is a text.
 """
 
 from __future__ import annotations
@@ -254,12 +254,9 @@ def _json_content(
 def _stream_content(rules: list[ServedRule], schemas: list[Schema]) -> dict[str, Any]:
     text, elements = examples.stream_example(rules[-1].row)
     element = {"anyOf": [*schemas, schema_ref("Error")]}
-    events = {
-        "type": "string",
-        "description": "Server-sent events. `contentSchema` is the `data` of each; if the stream fails, its last event"
-        " is named `error`.",
-        "contentMediaType": _SSE_TYPE,
-        "contentSchema": element,
+    events = {  # of no type: some readers take it for that of the text, others for that of each event
+        "description": "Server-sent events, whose `data` is this. If the stream fails, its last event is named `error`.",
+        "properties": {"data": {"type": "string", "contentMediaType": _JSON_TYPE, "contentSchema": element}},
     }
     content: dict[str, Any] = {_SSE_TYPE: {"schema": events, "example": text}}
     if rules[0].tag == _GOOGLE:
