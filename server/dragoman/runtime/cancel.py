@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -25,7 +26,7 @@ from dragoman.runtime.read import find_task
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.timings import DEFAULT_TIMINGS, Timings
 from dragoman.runtime.turn.context import CANCEL_WAIT_SECONDS
-from dragoman.runtime.turn.finish import OUTCOME_UNKNOWN, system_status
+from dragoman.runtime.turn.finish import OUTCOME_UNKNOWN, cancel_waits, system_status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.runtime")
@@ -117,6 +118,10 @@ class CancelOperation:
         task_state = conversation.task_state if conversation is not None else b""
         if agent is not None and agent.may_have_work(task_state, record.attempt):
             if record.has_open_turn:
+                if not await self.store.cancel_requests.pending([record.ref]):
+                    with suppress(AppendRejected):  # it was claimed, or has ended
+                        guard = NotClaimed(record.last_sequence)
+                        await self.event_log.append(Append(task=record.ref, guard=guard, events=[cancel_waits(record)]))
                 return record
             if not await agent.cancel_waiting(task_state, metadata):
                 end = system_status(OUTCOME_UNKNOWN, record)

@@ -157,6 +157,19 @@ async def test_a_turn_that_ends_by_itself_while_its_client_cancels_keeps_its_res
     assert await cancel(ScriptedAgent(ends_when_canceled=True), "client") is DONE
 
 
+@pytest.mark.parametrize("steps", range(12))
+async def test_a_cancel_in_a_step_in_which_a_turn_ends_takes_no_result_away(steps: int) -> None:
+    agent, context = ScriptedAgent(), RecordingTurnContext()
+    work = asyncio.create_task(agent.take_turn(context))
+    await agent.turn.began.wait()
+    agent.turn.end.set_result(DONE)
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    context.canceled, context.cancel_reason = True, "client"
+    work.cancel()
+    assert await work is DONE
+
+
 @pytest.mark.parametrize("reason", ["deadline", "drain", "lease_lost"])
 async def test_a_stopped_turn_that_goes_on_is_canceled(monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
     monkeypatch.setattr("dragoman.agents.called.agent.AGENT_STOP_TIMEOUT", 0.05)

@@ -279,3 +279,41 @@ async def test_a_canceled_turn_whose_process_stops_is_left_to_the_next_attempt()
         turn.cancel()
         with pytest.raises(WorkerLost):
             await turn
+
+
+async def test_a_message_that_a_refused_cancel_held_back_is_sent() -> None:
+    known = task_state_of(task="t-1", context="c-1", last_message_id="question-1")
+    context = repeated(RecordingTurnContext("hi", task_state=known))
+    context.attempt = 1  # a follow-up that waited for the agent
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [[task("COMPLETED", "a")]],
+            "CancelTask": [[refused("TASK_NOT_CANCELABLE")]],
+            "GetTask": [[task("INPUT_REQUIRED")]],
+        }
+    )
+    async with asyncio.timeout(60):
+        result = await agent(script).take_turn(context)
+    assert result.status.state == states.COMPLETED
+    assert context.refusal
+
+
+async def test_a_question_of_the_agent_does_not_end_a_cancel() -> None:
+    go = asyncio.Event()
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [[task("WORKING"), go, task("INPUT_REQUIRED", text="q?")]],
+            "CancelTask": [[BROKEN_RESPONSE], [task("CANCELED")]],
+            "GetTask": [[task("INPUT_REQUIRED")], [task("CANCELED")]],
+        }
+    )
+    context = RecordingTurnContext("hi")
+    turn = asyncio.create_task(agent(script).take_turn(context))
+    async with asyncio.timeout(60):
+        await context.event_put.wait()
+        context.canceled, context.cancel_reason = True, "client"
+        turn.cancel()
+        await script.called("CancelTask").wait()
+        go.set()
+        result = await turn
+    assert result.status.state == states.CANCELED

@@ -162,6 +162,11 @@ def system_status(status: SystemStatus, record: TaskRecord, detail: str = "") ->
     return StatusChange(states.FAILED, message.SerializeToString())
 
 
+def cancel_waits(record: TaskRecord) -> StatusChange:
+    """The status of a canceled task whose agent's server cannot be reached."""
+    return StatusChange(states.WORKING, _message(CANCEL_WAITS, record).SerializeToString())
+
+
 def agent_failure(error: BaseException, record: TaskRecord) -> StatusChange:
     """FAILED with the name of an exception of the agent's; the log of the agent has more."""
     return StatusChange(states.FAILED, _message(name_of(error), record).SerializeToString())
