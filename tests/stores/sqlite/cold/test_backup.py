@@ -120,6 +120,15 @@ async def test_a_manifest_that_is_no_file_is_not_read(tmp_path: Path, make: Call
     assert copying.restore(tmp_path / "copy", tmp_path / "new.db").copied_at == 0
 
 
+@pytest.mark.parametrize("name", ["a" * 300, "a\0b"], ids=["too long", "with a NUL"])
+async def test_a_name_that_no_file_can_have_is_refused(tmp_path: Path, name: str) -> None:
+    store = open_store(tmp_path / "t.db")
+    with pytest.raises(InvalidParams, match=r"^destination: .*can(not)? be created"):
+        async for _ in store.backup(tmp_path / name):
+            pass
+    await store.close()
+
+
 def link_to_a_file(blob: Path, secret: Path) -> None:
     blob.unlink()
     blob.symlink_to(secret)

@@ -220,9 +220,13 @@ def _rename_to_new(source: Path, destination: Path) -> None:
 
 
 def _create_partial(destination: Path) -> Path:
-    if destination.exists():
+    try:
+        exists, has_parent = destination.exists(), destination.parent.is_dir()
+    except OSError as error:  # such as a name that is too long
+        raise InvalidParams.field("destination", f"is not a path that can be created: {error.strerror}") from error
+    if exists:
         raise InvalidParams.field("destination", f"{destination} already exists; choose another folder")
-    if not destination.parent.is_dir():
+    if not has_parent:
         raise InvalidParams.field("destination", f"the folder {destination.parent} does not exist")
     partial = destination.with_name(f"{destination.name}.partial")
     try:
@@ -231,8 +235,8 @@ def _create_partial(destination: Path) -> Path:
         raise InvalidParams.field(
             "destination", f"{partial} exists: another backup is writing it, or one was killed; in that case remove it"
         ) from None
-    except OSError as error:
-        raise InvalidParams.field("destination", f"{partial} cannot be created: {error.strerror}") from error
+    except (OSError, ValueError) as error:
+        raise InvalidParams.field("destination", f"{partial} cannot be created: {error}") from error
     return partial
 
 
