@@ -265,8 +265,8 @@ def test_a_secret_may_be_in_a_file_that_a_variable_names(tmp_path: Path, monkeyp
     with pytest.raises(SettingsError, match=r"^DRAGOMAN_TOKEN_FILE .*: DRAGOMAN_TOKEN is set, too; remove one$"):
         load_settings({})
     monkeypatch.delenv("DRAGOMAN_TOKEN")
-    secret.write_text(" \n")
-    monkeypatch.setenv("DRAGOMAN_TOKEN_FILE", str(secret))
+    (empty := tmp_path / "empty").write_text(" \n")
+    monkeypatch.setenv("DRAGOMAN_TOKEN_FILE", str(empty))
     with pytest.raises(SettingsError, match=r"^DRAGOMAN_TOKEN_FILE \(environment\): .* is empty; write the value"):
         load_settings({})
     monkeypatch.setenv("DRAGOMAN_TOKEN_FILE", str(tmp_path / "absent"))

@@ -68,7 +68,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a cancel ends a running task", "G5", "core.task.log",
-        "return RUNNING if record.running else None", "return None",
+        "        if record.running:\n            return RUNNING\n        return CHANGED",
+        "        return CHANGED",
     ),
     Mutation(
         "a running turn is woken", "G3", "core.task.log",
@@ -273,7 +274,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "work that waits for its server is CANCELED at once", "G5", "runtime.cancel",
-        "if agent.may_have_work(task_state, record.attempt):", "if False:",
+        "if agent is not None and agent.may_have_work(task_state, record.attempt):", "if False:",
         seeds=SEED_PREFIX,
     ),
     Mutation(

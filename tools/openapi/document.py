@@ -4,8 +4,8 @@ A resource name in a path is written out: `{name=tasks/*}` becomes `tasks/{task}
 before it, or else after its field, so both packages get the same key for one path. Descriptions come from the comments
 of the protos, errors from the error table, examples from the codecs.
 
-OpenAPI 3.1 cannot describe streams. The schema of an SSE stream is that of one event, as in OpenAPI 3.2, without its type:
-the example is a text.
+OpenAPI 3.1 cannot describe streams. The schema of an SSE stream is that of one event, as in OpenAPI 3.2, without its
+type: the example is a text.
 """
 
 from __future__ import annotations
@@ -255,7 +255,7 @@ def _stream_content(rules: list[ServedRule], schemas: list[Schema]) -> dict[str,
     text, elements = examples.stream_example(rules[-1].row)
     element = {"anyOf": [*schemas, schema_ref("Error")]}
     events = {  # of no type: some readers take it for that of the text, others for that of each event
-        "description": "Server-sent events, whose `data` is this. If the stream fails, its last event is named `error`.",
+        "description": "Server-sent events with this `data`. If the stream fails, its last event is named `error`.",
         "properties": {"data": {"type": "string", "contentMediaType": _JSON_TYPE, "contentSchema": element}},
     }
     content: dict[str, Any] = {_SSE_TYPE: {"schema": events, "example": text}}
