@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 
 from dragoman.core.cards.agent_spec import AgentSpec
@@ -68,7 +67,8 @@ class CancelOperation:
                     await self.store.cancel_requests.withdraw(ref)
                     raise TaskNotCancelable(refusal)
         current = await read_task(self.store, ref)
-        if current.record.has_open_turn and not current.record.running:  # its runner released it
+        # Its runner released it, or a turn came and went while its end was decided.
+        if not (current.record.running or states.is_terminal(current.record.state)):
             await self._end_idle_task(current.record, metadata)
             current = await read_task(self.store, ref)
         if current.record.has_open_turn:
@@ -118,16 +118,16 @@ class CancelOperation:
         task_state = conversation.task_state if conversation is not None else b""
         if agent is not None and agent.may_have_work(task_state, record.attempt):
             if record.has_open_turn:
-                if not await self.store.cancel_requests.pending([record.ref]):
-                    with suppress(AppendRejected):  # it was claimed, or has ended
-                        guard = NotClaimed(record.last_sequence)
-                        await self.event_log.append(Append(task=record.ref, guard=guard, events=[cancel_waits(record)]))
+                is_known = await self.store.cancel_requests.pending([record.ref])
+                await self.store.cancel_requests.request(record.ref, metadata)
+                if not is_known:  # the status says it once
+                    await self._write(record, cancel_waits(record), release=False)
                 return record
             if not await agent.cancel_waiting(task_state, metadata):
                 end = system_status(OUTCOME_UNKNOWN, record)
         elif agent is None and WORK_ELSEWHERE.encode() in task_state:  # nobody is left who could ask its server
             end = system_status(OUTCOME_UNKNOWN, record)
-        return await self._end(record, end)
+        return await self._write(record, end)
 
     # Turns of this process --------------------------------------------------------------------------------------
 
@@ -146,11 +146,11 @@ class CancelOperation:
             if (runner := self.scheduler.runs.find(ref)) is not None:
                 runner.end_unconfirmed()
             elif (snapshot := await self.store.read(ref, history=0)) is not None and not snapshot.record.running:
-                await self._end(snapshot.record, system_status(OUTCOME_UNKNOWN, snapshot.record))
+                await self._write(snapshot.record, system_status(OUTCOME_UNKNOWN, snapshot.record))
 
-    async def _end(self, record: TaskRecord, end: StatusChange) -> TaskRecord | None:
-        """The record of a task that nobody runs after its end; of one that has ended, or was claimed, as it is."""
-        change = Append(task=record.ref, guard=NotClaimed(record.last_sequence), events=[end], release=True)
+    async def _write(self, record: TaskRecord, status: StatusChange, *, release: bool = True) -> TaskRecord | None:
+        """Writes a status, by default the last, of a task that nobody runs, unless the task has changed meanwhile."""
+        change = Append(task=record.ref, guard=NotClaimed(record.last_sequence), events=[status], release=release)
         try:
             return (await self.event_log.append(change)).record
         except AppendRejected as rejection:

@@ -160,7 +160,7 @@ def other_content(blob: Path, secret: Path) -> None:
 async def test_a_backup_with_other_things_than_blobs_is_not_restored(
     tmp_path: Path, change: Callable[[Path, Path], None]
 ) -> None:
-    """Whoever made the backup would else choose a file of this host, which the restored server serves."""
+    """Otherwise a backup could name a file of this host, and the restored server would serve it."""
     store = open_store(tmp_path / "t.db")
     blob = copying.blob_folder(tmp_path / "t.db") / blob_path(b"big")
     blob.parent.mkdir(parents=True)

@@ -122,7 +122,7 @@ class McpTurn(CalledTurn):
             await self._handle_known.wait()
 
     async def withdraw(self, work: asyncio.Task[TurnResult]) -> TurnResult | None:
-        """The result of a canceled call that is no task of the server: MCP has no answer that confirms its end."""
+        """The result of a canceled call that is not a task of the server. MCP has no answer that confirms its end."""
         if self.handle or (work.done() and not self.output.state.open_call):
             return None
         discovered = self._server.discovered
