@@ -37,8 +37,8 @@ Dial = Callable[[Any], socket.socket]  # creates the socket for one address, giv
 MAX_GET_BODY_BYTES: Final = 1024 * 1024
 MAX_POST_BODY_BYTES: Final = 64 * 1024
 
-MAX_OUTBOUND_CONNECTIONS: Final = 256
-MAX_CONNECTIONS_PER_HOST: Final = 8
+MAX_OUTBOUND_CONNECTIONS: Final = 512
+MAX_CONNECTIONS_PER_HOST: Final = 80  # as many as webhook requests to one host (runtime.push.delivery.CallLimiter)
 OUTBOUND_KEEPALIVE_TIMEOUT: Final = 15.0  # seconds for which an idle connection is kept
 
 DNS_LOOKUP_THREADS: Final = 8
