@@ -118,13 +118,13 @@ SELECT host FROM hosts ORDER BY host
 """
 _DUE_PUSHES_OF_HOSTS: Final = f"""
 SELECT found.* FROM unnest($1::text[]) WITH ORDINALITY AS h (host, number)
-CROSS JOIN (VALUES (false), (true)) AS f (failing) CROSS JOIN LATERAL (
+CROSS JOIN (VALUES (false), (true)) AS f (has_failed) CROSS JOIN LATERAL (
     SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
     FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
-    WHERE p.due_at > 0 AND p.host = h.host AND (p.failures > 0) = f.failing
+    WHERE p.due_at > 0 AND p.host = h.host AND (p.failures > 0) = f.has_failed
         AND (p.due_at <= $2 OR p.due_at > $2 + $5) AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS.format("$4")})
     ORDER BY p.due_at LIMIT $3) found
-ORDER BY h.number, f.failing, found.due_at
+ORDER BY h.number, f.has_failed, found.due_at
 """
 _SELECT_WAITING: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
