@@ -341,7 +341,9 @@ def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _check_uncompressed(target: UrlTarget, response: aiohttp.ClientResponse) -> None:
-    if ", ".join(response.headers.getall("Content-Encoding", ["identity"])).lower() != "identity":
+    coding = ", ".join(response.headers.getall("Content-Encoding", ["identity"]))
+    if coding.lower() != "identity":
+        log.warning("%s: responded in %s, although only identity is accepted", target.host_port, coding[:100])
         raise OutboundFailed(f"{target.host_port}: sent a compressed response, which was not requested")
 
 
