@@ -284,7 +284,11 @@ class OutboundClient:
             case aiohttp.ClientConnectorDNSError():
                 return "no such host, or its name server does not answer"
             case aiohttp.ClientConnectorCertificateError():
-                return f"its TLS certificate is invalid: {_certificate_problem(error.certificate_error)}"
+                cause = error.certificate_error
+                why = (
+                    cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else "it cannot be verified"
+                )
+                return f"its TLS certificate is invalid: {why}"
             case aiohttp.ClientConnectorSSLError():
                 return "does not support TLS, or no secure version of it"
             case aiohttp.ClientConnectorError():
@@ -311,10 +315,6 @@ _REASON_BY_ERRNO: Final = {
     errno.EHOSTUNREACH: "host unreachable",
     errno.ETIMEDOUT: "connection timed out",
 }
-
-
-def _certificate_problem(error: BaseException) -> str:
-    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else "it cannot be verified"
 
 
 def _dial(info: Any) -> socket.socket:

@@ -268,10 +268,6 @@ class PushDelivery:
         """Whether the receiver gets Tasks. An unknown dialect of a stored configuration fails this delivery alone."""
         return self._deps.options.encoder.sends_task(self.push.config.dialect)
 
-    @property
-    def _interrupted(self) -> bool:
-        return self._must_revalidate or self._stopping
-
     # One event --------------------------------------------------------------------------------------------------
 
     async def _deliver_next(self, subscriber: Subscriber) -> bool:
@@ -303,7 +299,7 @@ class PushDelivery:
             deps.hanging.call(config.url) as hangs,
             nullcontext() if down or hangs else place,
         ):
-            if self._interrupted:  # waiting for the limiter may have taken long
+            if self._must_revalidate or self._stopping:  # waiting for the limiter may have taken long
                 return True
             if not self._may_send():
                 return await self._record(DeliveryOutcome.SKIPPED, hand_over=True)
