@@ -26,8 +26,8 @@ SECONDS: Final = 4.0
 END_TIMEOUT: Final = 600.0
 """Seconds for which calls without credentials are held, unless the server ends them, as it does within a few."""
 MAX_MEMORY_MIB: Final = 400
-"""For callers without credentials: an idle server, and what gRPC accepts of each call before it is read, with a margin for
-the allocator. They send 384 MiB at least."""
+"""For callers without credentials: an idle server, and what gRPC accepts of each call before it is read, with a margin
+for the allocator. They send 384 MiB at least."""
 MAX_MEMORY_OF_CALLERS_MIB: Final = 900
 """For callers with credentials: the budget of 256 MiB, and what arrives until the server looks. They send 15,000."""
 
