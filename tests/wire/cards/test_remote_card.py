@@ -82,6 +82,20 @@ def test_parameters_of_an_extension_may_have_28_levels() -> None:
         assert pb.AgentCard.FromString(message.SerializeToString()) == message
 
 
+@pytest.mark.parametrize(
+    ("url", "cards"),
+    [
+        (URL, [f"{URL}/.well-known/agent-card.json", f"{URL}/.well-known/agent.json"]),
+        (f"{URL}//?a=b", [f"{URL}/.well-known/agent-card.json", f"{URL}/.well-known/agent.json"]),
+        (BASE, [BASE]),
+        (f"{BASE}/", [BASE]),
+        (f"{BASE}/?a=b", [f"{BASE}?a=b"]),
+    ],
+)
+def test_a_card_is_found_by_the_url_of_its_agent_and_its_own_with_a_slash_too(url: str, cards: list[str]) -> None:
+    assert remote_card.card_urls(url) == cards
+
+
 def test_own_cards_of_0_3_and_0_1_round_trip() -> None:
     old = remote_card.parse_card(agent_card.v03_document(SPEC, AT), BASE)
     assert interfaces_of(old) == [("JSONRPC", "0.3", ""), ("HTTP+JSON", "0.3", "")]

@@ -314,9 +314,11 @@ class InterfaceChoice(NamedTuple):
 
 def card_urls(url: str) -> list[str]:
     """The possible URLs of the card of an agent at `url`, which may be the card's own URL."""
-    if urlsplit(url).path.endswith(".json"):
-        return [url]
-    return [url.partition("?")[0].rstrip("/") + path for path in CARD_PATHS]
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    if path.endswith(".json"):
+        return [parts._replace(path=path).geturl()]
+    return [parts._replace(path=path + card_path, query="").geturl() for card_path in CARD_PATHS]
 
 
 def choose_interfaces(
