@@ -64,7 +64,7 @@ def connect(
     inactivity_timeout: float | None = None,
     ca: Path | None = None,
     cert: Path | None = None,
-    v03_files: FileForm = "bytes",
+    v03_files: FileForm | None = None,
     trace: WireTrace = no_wire_trace,
 ) -> Connection:
     """Connects to a server at a URL (of the server, of one agent, or of its card), for `async with`.
@@ -80,8 +80,8 @@ def connect(
     retry_timeout: seconds for which an unavailable or busy server is retried, for its card too. inactivity_timeout:
     seconds without an event of the task, after which InactivityTimeout is raised; None for no limit. There is no total
     limit. ca, cert: files (PEM) of the authorities to trust, and of the client certificate with its key. v03_files: how
-    an agent of 0.3 over gRPC or REST carries files: as `bytes`, or as `base64` text. trace: receives the wire traffic.
-    Raises ValueError for an invalid URL or option.
+    an agent of 0.3 over gRPC or REST carries files: as `bytes`, or as `base64` text. While that is unknown, JSON-RPC is
+    preferred for 0.3. trace: receives the wire traffic. Raises ValueError for an invalid URL or option.
     """
     if problem := url_problem(url):
         raise ValueError(problem)
@@ -92,7 +92,7 @@ def connect(
     if url.startswith(GRPC_SCHEMES) and (dialect == "0.1" or binding not in ("", "grpc")):
         wanted = f'dialect: "{dialect}"' if dialect == "0.1" else f'binding: "{binding}"'
         raise ValueError(f"{wanted} cannot be used with {url}; a gRPC address has dialects 1.0 and 0.3 over grpc only")
-    if v03_files not in FILE_FORMS:
+    if v03_files not in (None, *FILE_FORMS):
         raise ValueError(f'v03_files: "{v03_files}" is unknown; use one of {", ".join(FILE_FORMS)}')
     options = CallOptions(
         token=token,

@@ -89,6 +89,7 @@ def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outbound: OutboundSt
         card,
         upstream.url,
         has_credentials=bool(upstream.headers),
+        v03_files=upstream.v03_files,
         url_problem=lambda url: _forbidden_reason(url, outbound),
     )
     ours = {extension.uri for extension in SERVER_EXTENSIONS}
