@@ -6,15 +6,17 @@ import asyncio
 import base64
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from tests.agents.upstream.agent_server import agent_server, card, rpc
+from aiohttp import ClientSession
+from tests.agents.upstream.agent_server import CARD, agent_server, card, rpc
 from tests.agents.upstream.conftest import Open
 
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
+from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.task import states
 from dragoman.wiring.app import App
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
@@ -69,6 +71,27 @@ async def test_an_added_agent_survives_a_restart_until_it_is_removed(opened: Ope
                 await ask(app, "far-words")
         async with opened("front") as app:
             assert await names(app) == []
+
+
+@pytest.mark.parametrize("configured", [True, False])
+async def test_the_card_of_an_agent_that_is_away_survives_a_restart(opened: Open, configured: bool) -> None:
+    async def described(app: App) -> list[Any]:
+        async with ClientSession() as session, session.get(f"http://{app.http}/far{CARD}") as found:
+            served = await found.json()
+            return [served[field] for field in ("name", "description", "version", "provider", "skills")]
+
+    skill = {"id": "count", "name": "Count", "description": "Counts words", "tags": ["words"]}
+    provider = {"organization": "Words Ltd", "url": "https://words.example"}
+    async with agent_server() as remote:
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), skills=[skill], provider=provider))
+        upstream = [UpstreamSpec(url=url, id="far")] if configured else []
+        async with opened("front", *upstream) as app:
+            if not configured:
+                await add(app, url, id="far")
+            known = await described(app)
+            assert known[-1][0]["id"] == "count"
+    async with opened("front", *upstream) as app:
+        assert await described(app) == known
 
 
 async def test_tasks_survive_a_restart_without_their_agent(opened: Open) -> None:

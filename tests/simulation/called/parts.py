@@ -127,7 +127,7 @@ class CalledParts:
         transports = SimulatedTransports(outbound, servers=self._a2a, client=host)
         upstreams = LocalUpstreamRegistry(
             lambda: transports,
-            store.upstreams,
+            store,
             _PlainBox(),
             registry,
             clock=host.wall_ms,

@@ -19,7 +19,7 @@ from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstr
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
 from dragoman.ids import IDS
-from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, UpstreamStatus, UpstreamStore
+from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, Store, UpstreamStatus
 from dragoman.supervision import wait_for
 
 if TYPE_CHECKING:  # imported with the first upstream agent, which few servers have: 16 modules, 0.9 MB
@@ -50,7 +50,7 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
     def __init__(
         self,
         open_transport_factory: Callable[[], TransportFactory],
-        store: UpstreamStore,
+        store: Store,
         secret_box: SecretBox,
         agent_registry: RemoteAgentRegistry,
         *,
@@ -64,9 +64,9 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
 
         clock: milliseconds since the epoch. monotonic: seconds.
         """
-        super().__init__(agent_registry)
+        super().__init__(agent_registry, store.key_values)
         self._transport_factory = cache(open_transport_factory)
-        self._store = store
+        self._store = store.upstreams
         self._secret_box = secret_box
         self._clock = clock
         self._monotonic = monotonic
@@ -109,6 +109,7 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
                 log.warning("stored agent %s is not served: another agent has its id now", upstream.id)
             else:
                 self._add_agent(upstream, result, from_settings=False)
+        await asyncio.gather(*map(self.sync_spec, self.agents))
 
     def all_agents(self) -> Sequence[UpstreamAgent]:
         return self.agents
@@ -187,8 +188,10 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
     async def _serve(self, upstream: UpstreamSpec, found: DiscoveredAgent | ClientError) -> UpstreamAgent:
         """Serves an agent of the store from now on."""
         agent = self._add_agent(upstream, found, from_settings=False)
-        await self._agent_registry.register(agent)
-        self.follow(agent)
+        await self.sync_spec(agent)
+        if not agent.is_removed:
+            await self._agent_registry.register(agent)
+            self.follow(agent)
         return agent
 
     async def remove(self, agent: str) -> int:

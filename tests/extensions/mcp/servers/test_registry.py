@@ -12,10 +12,11 @@ from tests.eventually import eventually
 from tests.extensions.mcp.servers.conftest import outbound_client, stdio_spec, tools_over
 from tests.extensions.mcp.servers.tool_server import http_server, tool_server
 from tests.postgres import free_port
+from tests.security.key_values import InMemoryKeyValues
 
 from dragoman.extensions.mcp.servers.registry import InvalidMcpServer, McpRegistry
 from dragoman.extensions.mcp.sources import McpSpec
-from dragoman.ports import OutboundStreams, RemoteAgent
+from dragoman.ports import KeyValues, OutboundStreams, RemoteAgent
 
 pytestmark = pytest.mark.long
 
@@ -52,8 +53,10 @@ async def outbound() -> AsyncIterator[OutboundStreams]:
         yield client
 
 
-def registry(outbound: OutboundStreams, agents: Agents | None = None) -> McpRegistry:
-    return McpRegistry(outbound, agents or Agents(), max_response_bytes=1_000_000)
+def registry(
+    outbound: OutboundStreams, agents: Agents | None = None, *, key_values: KeyValues | None = None
+) -> McpRegistry:
+    return McpRegistry(outbound, agents or Agents(), key_values, max_response_bytes=1_000_000)
 
 
 async def test_servers_are_agents_in_the_order_of_the_settings(tmp_path: Path, outbound: OutboundStreams) -> None:
@@ -86,6 +89,22 @@ async def test_an_unavailable_server_is_served_if_its_id_is_known(outbound: Outb
         await run_turn(agent, "echo x")
         assert (agent.capacity, agents.changes > 0) == (100, True)
         await servers.close()
+
+
+async def test_the_tools_of_a_server_that_is_away_survive_a_restart(outbound: OutboundStreams) -> None:
+    port, key_values = free_port(), InMemoryKeyValues()
+    spec = McpSpec(url=f"http://127.0.0.1:{port}/mcp", id="tools")
+    async with http_server(tool_server(), port):
+        servers = registry(outbound, key_values=key_values)
+        await servers.connect([spec], [])
+        known = servers.agents[0].spec
+        await servers.close()
+    servers = registry(outbound, key_values=key_values)
+    await servers.connect([spec], [])
+    (agent,) = servers.agents
+    assert (agent.capacity, agent.spec) == (0, known)
+    assert known.skills
+    await servers.close()
 
 
 async def test_an_id_that_is_taken_is_rejected(tmp_path: Path, outbound: OutboundStreams) -> None:

@@ -20,7 +20,7 @@ from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
 from dragoman.extensions.mcp.servers.turn import McpTurn
 from dragoman.extensions.mcp.sources import MCP_FORMAT, McpSpec
 from dragoman.ids import IDS
-from dragoman.ports import OutboundStreams, RemoteAgentRegistry, UpstreamStatus
+from dragoman.ports import KeyValues, OutboundStreams, RemoteAgentRegistry, UpstreamStatus
 
 log = logging.getLogger("dragoman.mcp")
 
@@ -50,13 +50,15 @@ class McpRegistry(CalledRegistry[McpAgent]):
         self,
         outbound: OutboundStreams,
         agent_registry: RemoteAgentRegistry | None,
+        key_values: KeyValues | None,
         *,
         max_response_bytes: int,
         monotonic: Callable[[], float] = time.monotonic,
         new_id: NewId = IDS.hex,
     ) -> None:
-        """agent_registry: where changes are registered; None if the agents stay. monotonic: seconds."""
-        super().__init__(agent_registry)
+        """agent_registry: where changes are registered; None if the agents stay. key_values: of the store, if there is
+        one. monotonic: seconds."""
+        super().__init__(agent_registry, key_values)
         self._outbound = outbound
         self._max_response_bytes = max_response_bytes
         self._monotonic = monotonic
@@ -100,6 +102,7 @@ class McpRegistry(CalledRegistry[McpAgent]):
                     f'{location}: the id "{agent.spec.id}" belongs to another agent here; choose one with {MCP_FORMAT}'
                 )
             ids.extend([agent.spec.id] if agent.spec.id else [])
+        await asyncio.gather(*map(self.sync_spec, self.servers))
 
     def _reject_id(self, agent: McpAgent, id: str) -> None:
         """Leaves out a server that has given itself the id of another agent."""
