@@ -91,7 +91,7 @@ async def open_agents(
     served = [*agents, *sources.agents]
     upstreams = await _open_upstreams(stack, infra, settings, registry, served)
     upstreams.others = sources.status
-    for agent in (*served[len(agents) :], *upstreams.agents):
+    for agent in (*served[len(agents) :], *upstreams.all_agents()):
         registry.add(agent)
     is_empty = settings.agents.workers_only and not registry.agents
     hub = await _open_worker_hub(infra, settings, registry, worker_timings)

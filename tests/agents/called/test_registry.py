@@ -47,14 +47,12 @@ class Registry(CalledRegistry[ScriptedAgent]):
         self,
         agents: Agents | None,
         *found: str | ClientError,
-        accepts: bool = True,
         key_values: KeyValues | None = None,
     ) -> None:
         super().__init__(agents, key_values)
         self.agent = ScriptedAgent()
         self.reads = asyncio.Event()
         self._found = list(found)
-        self._accepts = accepts
 
     def all_agents(self) -> Sequence[ScriptedAgent]:
         return [self.agent]
@@ -65,9 +63,6 @@ class Registry(CalledRegistry[ScriptedAgent]):
     def apply(self, agent: ScriptedAgent, found: str) -> bool:
         before, agent.spec = agent.spec, replace(agent.spec, name=found)
         return before != agent.spec
-
-    def may_serve(self, agent: ScriptedAgent, found: str) -> bool:
-        return self._accepts
 
     async def run_refresh(self, agent: ScriptedAgent) -> None:
         self.reads.set()
@@ -99,13 +94,6 @@ async def test_an_unavailable_agent_gets_a_probe_once_it_was_read() -> None:
     assert (agent.capacity, agent.problem, agents.changes) == (0, "it is away", 1)
     await registry.refresh(registry.agent)
     assert (agent.capacity, agents.changes, agents.registered) == (1, 2, ["Here"])
-
-
-async def test_what_may_not_be_served_is_not_applied() -> None:
-    agents = Agents()
-    registry = Registry(agents, "Other", accepts=False)
-    await registry.refresh(registry.agent)
-    assert (registry.agent.spec.name, agents.registered) == ("A script", [])
 
 
 async def test_agents_that_stay_are_applied_and_not_registered() -> None:

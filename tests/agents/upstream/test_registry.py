@@ -111,7 +111,7 @@ async def test_tasks_that_wait_for_a_removed_agent_end_as_failed(opened: Open) -
         url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with opened("front") as app, Client(str(app.grpc), agent="words") as client:
             await add(app, url)
-            (member,) = app.sources.upstreams.agents
+            (member,) = app.sources.upstreams.all_agents()
             member.breaker.open("for a test")
             waits = (await client.send(message("hello"), configuration=NOW)).task
             assert await remove(app, "words") == 1
@@ -212,7 +212,7 @@ async def test_a_changed_card_is_served(opened: Open) -> None:
         remote.answers["/rpc"] = rpc({"task": DONE})
         await add(app, remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/old"), capabilities={})))
         remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={}, description="New"))
-        (remote_agent,) = app.sources.upstreams.agents
+        (remote_agent,) = app.sources.upstreams.all_agents()
         await app.sources.upstreams.refresh(remote_agent)
         assert app.agents["words"].description == "New"
         assert (await ask(app, "words")).status.state == states.COMPLETED

@@ -69,13 +69,13 @@ async def files_and_data_go_there_and_back(url: str) -> None:
 async def a_session_answers_the_question_of_a_task_and_goes_on(url: str) -> None:
     session = AgentSession()
     async with remote(url) as agent:
-        asked = await agent.run("ask", session=session)
-        assert asked.text == "what would you like to say?", asked
-        question = dict(session.service_session_id)
+        question = await agent.run("ask", session=session)
+        assert question.text == "what would you like to say?", question
+        waiting = dict(session.service_session_id)
         assert (await agent.run("blue", session=session)).text == "you said: blue"
-        assert session.service_session_id["task_id"] == question["task_id"]
+        assert session.service_session_id["task_id"] == waiting["task_id"]
         assert (await agent.run("echo on", session=session)).text == "on"
-        assert session.service_session_id["context_id"] == question["context_id"]
+        assert session.service_session_id["context_id"] == waiting["context_id"]
 
 
 @check.of("non-blocking send", "get", "subscribe")

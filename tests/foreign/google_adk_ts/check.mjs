@@ -17,7 +17,7 @@ class Conversation {
   }
 
   /** The events that follow a message. */
-  async say(...parts) {
+  async send(...parts) {
     this.session ??= await this.runner.sessionService.createSession(USER);
     const newMessage = { role: "user", parts: parts.map((part) => (typeof part === "string" ? { text: part } : part)) };
     const call = { userId: USER.userId, sessionId: this.session.id, newMessage };
@@ -33,41 +33,41 @@ const contexts = (events) => new Set(events.map((event) => event.customMetadata[
 
 check.add("it reads the card and calls the agent", ["card", "stream"], async (url) => {
   for (const address of [url, `${url}/playground/`])
-    assert.deepEqual(finalTexts(await new Conversation(address).say("echo hello")), ["hello"]);
+    assert.deepEqual(finalTexts(await new Conversation(address).send("echo hello")), ["hello"]);
 });
 
 check.add("it sends without a stream to an agent that has none", ["send"], async (url) => {
   const card = await (await fetch(`${url}/.well-known/agent-card.json`)).json();
   card.capabilities.streaming = false;
-  assert.deepEqual(finalTexts(await new Conversation(card).say("echo hello")), ["hello"]);
+  assert.deepEqual(finalTexts(await new Conversation(card).send("echo hello")), ["hello"]);
 });
 
 check.add("chunks come in order", ["stream"], async (url) => {
-  const events = await new Conversation(url).say("stream 4 10");
+  const events = await new Conversation(url).send("stream 4 10");
   assert.deepEqual(partsOf(events).map((part) => part.text), [1, 2, 3, 4].map((number) => `chunk-${number} `));
 });
 
 check.add("files and data are parts", ["send"], async (url) => {
-  const [file] = partsOf(await new Conversation(url).say("file"));
+  const [file] = partsOf(await new Conversation(url).send("file"));
   assert.equal(Buffer.from(file.inlineData.data, "base64").toString(), "hello from the playground\n");
-  const [data] = partsOf(await new Conversation(url).say("data"));
+  const [data] = partsOf(await new Conversation(url).send("data"));
   assert.equal(JSON.parse(data.text).hello, "world");
   const sent = { inlineData: { data: "AAH/", mimeType: "application/octet-stream" } };
-  const [returned] = partsOf(await new Conversation(url).say(sent));
+  const [returned] = partsOf(await new Conversation(url).send(sent));
   assert.deepEqual(returned.inlineData, sent.inlineData);
 });
 
 check.add("a session goes on in the same context", ["follow-up"], async (url) => {
   const conversation = new Conversation(url);
-  const first = await conversation.say("ask");
+  const first = await conversation.send("ask");
   assert.deepEqual(finalTexts(first), ["what would you like to say?"]);
-  const second = await conversation.say("echo two");
+  const second = await conversation.send("echo two");
   assert.deepEqual(finalTexts(second), ["two"]);
   assert.equal(contexts([...first, ...second]).size, 1);
 });
 
 check.add("a failed task is an error", ["errors"], async (url) => {
-  const [failed] = await new Conversation(url).say("fail");
+  const [failed] = await new Conversation(url).send("fail");
   assert.equal(failed.errorMessage, "RuntimeError: failing, as asked");
 });
 

@@ -9,16 +9,15 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from pydantic import TypeAdapter
 
 from dragoman.agents.called.agent import CalledAgent
 from dragoman.calling.errors import ClientError
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.ports import KeyValues, RemoteAgent, RemoteAgentRegistry
 from dragoman.supervision import Background, start_task
-
-if TYPE_CHECKING:
-    from pydantic import TypeAdapter
 
 AgentT = TypeVar("AgentT", bound=CalledAgent)
 
@@ -40,7 +39,7 @@ class CalledRegistry(ABC, Generic[AgentT]):
 
     @abstractmethod
     async def discover(self, agent: AgentT) -> Any:
-        """Reads what the other server says about itself; a ClientError if it says nothing usable."""
+        """Reads what the other server says about itself; a ClientError if it says nothing that may be served."""
 
     @abstractmethod
     def apply(self, agent: AgentT, found: Any) -> bool:
@@ -67,8 +66,6 @@ class CalledRegistry(ABC, Generic[AgentT]):
                 self.capacity_changed()
             self.log.info("could not read agent %s: %s", agent.spec.id or agent.location, found.summary)
             return
-        if not self.may_serve(agent, found):
-            return
         if self.apply(agent, found) and self.agent_registry is not None:
             await self.agent_registry.register(cast("RemoteAgent", agent))
         if agent.breaker.is_open:
@@ -92,10 +89,6 @@ class CalledRegistry(ABC, Generic[AgentT]):
             elif location == agent.location:
                 agent.spec = replace(_spec_codec().validate_json(spec), time_limit=agent.spec.time_limit)
 
-    def may_serve(self, agent: AgentT, found: Any) -> bool:
-        """Whether an agent may be served with what was found."""
-        return True
-
     def capacity_changed(self) -> None:
         """Tells the scheduler that an agent may take more turns, or fewer."""
         if self.agent_registry is not None:
@@ -112,6 +105,4 @@ class CalledRegistry(ABC, Generic[AgentT]):
 
 @cache
 def _spec_codec() -> TypeAdapter[AgentSpec]:
-    from pydantic import TypeAdapter
-
     return TypeAdapter(AgentSpec)

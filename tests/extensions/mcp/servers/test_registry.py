@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import pytest
@@ -24,8 +24,9 @@ pytestmark = pytest.mark.long
 class Agents:
     """Implements `RemoteAgentRegistry`: counts what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ids: Collection[str] = ()) -> None:
         self.registered: list[tuple[str, ...]] = []
+        self._ids = ids
         self.changes = 0
 
     async def register(self, agent: RemoteAgent) -> None:
@@ -41,7 +42,7 @@ class Agents:
         raise NotImplementedError
 
     def is_registered(self, agent: str) -> bool:
-        raise NotImplementedError
+        return agent in self._ids
 
     def lease_left(self) -> float:
         raise NotImplementedError
@@ -123,6 +124,18 @@ async def test_a_server_that_takes_the_name_of_another_agent_is_left_out(
     (status,) = servers.status()
     assert status.problem.startswith('it calls itself "test-tools", which belongs to another agent here; choose an id')
     await servers.close()
+
+
+async def test_a_server_that_takes_the_name_of_another_agent_stays_left_out(outbound: OutboundStreams) -> None:
+    port, agents = free_port(), Agents(ids=["test-tools"])
+    async with http_server(tool_server(), port):
+        servers = registry(outbound, agents)
+        await servers.connect([McpSpec(url=f"http://127.0.0.1:{port}/mcp")], ["test-tools"])
+        await servers.refresh(servers.servers[0])
+        assert (servers.agents, agents.registered) == ([], [])
+        (status,) = servers.status()
+        assert 'it calls itself "test-tools", which belongs to another agent here' in status.problem
+        await servers.close()
 
 
 async def test_a_server_that_cannot_be_read_is_unavailable_with_the_reason(

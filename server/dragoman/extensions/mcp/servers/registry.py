@@ -81,7 +81,7 @@ class McpRegistry(CalledRegistry[McpAgent]):
         and has no id is served as soon as it can. Raises InvalidMcpServer.
         """
         self.servers = [self._new_agent(server) for server in servers]
-        results = await asyncio.gather(*map(self.discover, self.servers))
+        results = await asyncio.gather(*map(self._read, self.servers))
         ids = list(reserved_ids)
         for agent, found in zip(self.servers, results, strict=True):
             location = agent.location
@@ -94,7 +94,9 @@ class McpRegistry(CalledRegistry[McpAgent]):
                 log.warning("%s %s unavailable: %s", location, served, found.summary)
                 agent.breaker.open(found.summary)
             elif not agent.server.id and found.spec.id in ids and self.agent_registry is not None:
-                self._reject_id(agent, found.spec.id)
+                problem = _id_is_taken(found.spec.id)
+                log.warning("%s is not served: %s", location, problem.summary)
+                agent.breaker.open(problem.summary)
             else:
                 self.apply(agent, found)
             if agent.spec.id in ids:
@@ -103,12 +105,6 @@ class McpRegistry(CalledRegistry[McpAgent]):
                 )
             ids.extend([agent.spec.id] if agent.spec.id else [])
         await asyncio.gather(*map(self.sync_spec, self.servers))
-
-    def _reject_id(self, agent: McpAgent, id: str) -> None:
-        """Leaves out a server that has given itself the id of another agent."""
-        problem = f'it calls itself "{id}", which belongs to another agent here; choose an id with {MCP_FORMAT}'
-        log.warning("%s is not served: %s", agent.location, problem)
-        agent.breaker.open(problem)
 
     def status(self) -> Sequence[UpstreamStatus]:
         """The status of each server, in the order of the settings."""
@@ -145,19 +141,17 @@ class McpRegistry(CalledRegistry[McpAgent]):
         )
 
     async def discover(self, agent: McpAgent) -> DiscoveredServer | ClientError:
-        """Reads what a server offers."""
+        """Reads what a server offers. A ProtocolError if it gives itself the id of another agent."""
+        found, registry = await self._read(agent), self.agent_registry
+        if isinstance(found, ClientError) or agent.spec.id or registry is None:
+            return found
+        return _id_is_taken(found.spec.id) if registry.is_registered(found.spec.id) else found
+
+    async def _read(self, agent: McpAgent) -> DiscoveredServer | ClientError:
         try:
             return await agent.discover()
         except ClientError as error:
             return error
-
-    def may_serve(self, agent: McpAgent, found: DiscoveredServer) -> bool:
-        """Whether a server may have the id that it gives itself."""
-        registry = self.agent_registry
-        if agent.spec.id or registry is None or not registry.is_registered(found.spec.id):
-            return True
-        self._reject_id(agent, found.spec.id)
-        return False
 
     def apply(self, agent: McpAgent, found: DiscoveredServer) -> bool:
         """Applies what a server offers now. Returns whether the spec of its agent has changed."""
@@ -191,6 +185,10 @@ class McpRegistry(CalledRegistry[McpAgent]):
                 await asyncio.sleep(RECONNECT_BACKOFF.delay(failures))
                 available_since = self._monotonic()
             await self.refresh(agent)
+
+
+def _id_is_taken(id: str) -> ProtocolError:
+    return ProtocolError(f'it calls itself "{id}", which belongs to another agent here; choose an id with {MCP_FORMAT}')
 
 
 def _without(location: str, text: str) -> str:
