@@ -16,6 +16,7 @@ from tests.security.key_values import InMemoryKeyValues
 from dragoman.agents.called.registry import CalledRegistry
 from dragoman.calling.errors import ClientError, ServerUnavailable
 from dragoman.core.cards.agent_spec import AgentSpec, Extension, Provider, Skill
+from dragoman.core.errors import Unavailable
 from dragoman.ports import KeyValues, RemoteAgent
 
 AWAY = ServerUnavailable.for_reason("it is away")
@@ -153,6 +154,16 @@ async def test_a_spec_that_has_no_json_is_not_stored() -> None:
     broken = replace(DESCRIBED, description="\ud800")
     assert await sync(key_values, broken, is_known=True) is broken
     assert await sync(key_values, unread, is_known=False) is unread
+
+
+async def test_a_store_that_is_unavailable_leaves_agents_as_they_are() -> None:
+    class Away(InMemoryKeyValues):
+        async def get(self, name: str) -> str:
+            raise Unavailable("the store is away")
+
+    unread = ScriptedAgent().spec
+    assert await sync(Away(), unread, is_known=False) is unread
+    assert await sync(Away(), DESCRIBED, is_known=True) is DESCRIBED
 
 
 async def test_each_read_stores_what_was_found() -> None:

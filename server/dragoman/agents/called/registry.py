@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from dragoman.agents.called.agent import CalledAgent
 from dragoman.calling.errors import ClientError
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.errors import Unavailable
 from dragoman.ports import KeyValues, RemoteAgent, RemoteAgentRegistry
 from dragoman.supervision import Background, start_task
 
@@ -79,9 +80,10 @@ class CalledRegistry(ABC, Generic[AgentT]):
         if self._key_values is None or not agent.spec.id:
             return
         name = f"agent {agent.spec.id}"
-        stored = await self._key_values.get(name)
-        location, _, spec = stored.partition("\n")
-        with suppress(ValueError):  # not a spec of this version, or one with lone surrogates
+        # ValueError: it is no spec of this version, or has lone surrogates. Unavailable: the next read tries again.
+        with suppress(ValueError, Unavailable):
+            stored = await self._key_values.get(name)
+            location, _, spec = stored.partition("\n")
             if agent.is_known:
                 text = f"{agent.location}\n{_spec_codec().dump_json(agent.spec).decode()}"
                 if text != stored:
