@@ -157,13 +157,13 @@ async def test_a_spec_that_has_no_json_is_not_stored() -> None:
 
 
 async def test_a_store_that_is_unavailable_leaves_agents_as_they_are() -> None:
-    class Away(InMemoryKeyValues):
+    class UnavailableKeyValues(InMemoryKeyValues):
         async def get(self, name: str) -> str:
             raise Unavailable("the store is away")
 
     unread = ScriptedAgent().spec
-    assert await sync(Away(), unread, is_known=False) is unread
-    assert await sync(Away(), DESCRIBED, is_known=True) is DESCRIBED
+    assert await sync(UnavailableKeyValues(), unread, is_known=False) is unread
+    assert await sync(UnavailableKeyValues(), DESCRIBED, is_known=True) is DESCRIBED
 
 
 async def test_each_read_stores_what_was_found() -> None:
