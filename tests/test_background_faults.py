@@ -268,7 +268,7 @@ async def with_worker_registry(stage: Stage) -> AsyncIterator[None]:
 
 
 def registry_of(stage: Stage, store: Store, kind: type[LocalUpstreamRegistry]) -> LocalUpstreamRegistry:
-    return kind(lambda: cast(Any, None), store.upstreams, AesGcmSecretBox(), AgentRegistry(), clock=lambda: 1)
+    return kind(lambda: cast(Any, None), store, AesGcmSecretBox(), AgentRegistry(), clock=lambda: 1)
 
 
 @asynccontextmanager
@@ -473,7 +473,7 @@ async def with_mcp_refresh(stage: Stage) -> AsyncIterator[None]:
         async def refresh(self, entry: Any) -> None:
             stage.fault()
 
-    registry = FaultyRegistry(cast(Any, None), AgentRegistry(), max_response_bytes=1)
+    registry = FaultyRegistry(cast(Any, None), AgentRegistry(), None, max_response_bytes=1)
     stage.fault.armed = True
     async with started(Background.AGENT_REFRESH, partial(registry.run_refresh, cast(Any, UnavailableEntry()))):
         yield
