@@ -169,8 +169,8 @@ def redirect_to_console(location: str = "console") -> web.Response:
 
 def console_response(request: web.BaseRequest, file: str | None) -> web.Response:
     """A file of the console; None: its page. Raises MethodNotFound."""
-    if file == "":  # the page's relative links fail under /console/
-        return redirect_to_console("../console")
+    if file is not None and not file.strip("/"):  # the page's relative links fail under /console/
+        return redirect_to_console("../" if file else "../console")  # one slash less, of several
     name = file or _CONSOLE_PAGE
     if name not in _CONSOLE_FILES or file == _CONSOLE_PAGE:
         raise MethodNotFound(f"there is no file {name[:200]} here")

@@ -363,7 +363,6 @@ async def _fetch_json(url: str) -> tuple[int, object]:
 
 
 CHECKS: Final[Sequence[tuple[str, Check]]] = (
-    ("extensions", check_extensions),
     ("agents", check_agents),
     ("ports", check_ports),
     ("certificate", check_certificate),
@@ -372,4 +371,5 @@ CHECKS: Final[Sequence[tuple[str, Check]]] = (
     ("store", check_store),
     ("card", check_card),
     ("traces", check_collector),
+    ("extensions", check_extensions),
 )
