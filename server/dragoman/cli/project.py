@@ -18,7 +18,13 @@ from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.settings.extensions import flatten_tables
 from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields, settings_environment
-from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
+from dragoman.settings.sources import (
+    DEFAULT_CONFIG_FILE,
+    ENV_PREFIX,
+    read_config_file,
+    read_environment,
+    read_secret_files,
+)
 from dragoman.version import __version__
 
 PROJECT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
@@ -197,9 +203,9 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[_Ef
     fields = setting_fields()
     names = [name for name in fields if name != "config"]
     file, values = read_config_file(config or read_environment(["config"]).get("config"))
-    in_file = flatten_tables(values)
     in_environment = settings_environment()
     may_hold_secrets = secret_options()
+    in_file = read_secret_files(flatten_tables(values), may_hold_secrets, str)
     for name in names:
         default = fields[name].default
         if name in in_environment:

@@ -142,11 +142,10 @@ class StoredBytes:
         for principal in sorted(self._uncounted):
             began = self._clock()
             stored = (await measure(TaskSelection(principal=principal))).bytes
+            self._uncounted.discard(principal)
+            self._full.pop(principal, None)
             if stored >= self.limit:
                 self._full[principal] = stored
-            else:
-                self._full.pop(principal, None)
-            self._uncounted.discard(principal)
             await asyncio.sleep(COUNT_PAUSE * (self._clock() - began))
 
 

@@ -220,8 +220,8 @@ async def test_what_is_not_plain_is_served_or_rejected_by_aiohttp(sent: bytes, s
         (b"GET / HTTP/%b\r\nHost: a\r\nContent-Length: secret\r\n", "Invalid character in Content-Length"),
         (b"GET / HTTP/%b\r\nHost: a\r\nse cret: 1\r\n", "Invalid header token"),
         (b"GET / HTTP/%b secret\r\nHost: a\r\n", "Expected CRLF after version"),
-        (b"GET http://[secret HTTP/%b\r\nHost: a\r\n", "the target is not a path or a URL"),
-        (b"\x16\x03\x01secret HTTP/%b\r\nHost: a\r\n", "the method is unknown, or the bytes are of TLS"),
+        (b"GET http://[secret HTTP/%b\r\nHost: a\r\n", "its first line or a header has no valid form"),
+        (b"\x16\x03\x01secret HTTP/%b\r\nHost: a\r\n", "its first line or a header has no valid form"),
     ],
 )
 async def test_invalid_http_is_rejected_with_the_rule_but_not_quoted(head: bytes, rule: str, version: bytes) -> None:

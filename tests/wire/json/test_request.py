@@ -33,7 +33,7 @@ from dragoman.wire.json.request import (
         (b"[1,]", "trailing comma"),
         (b"{'a':1}", "column 2"),
         (b"NaN", "column 1"),
-        (b"[1e999, NaN]", "infinity"),
+        (b'{"a":"\\ud800","b":' + b"[" * 10_000, "surrogate"),
         (b"[1e999", "infinity"),
         (b'["\xed\xa0\x80"]', "not UTF-8 at byte 2"),
         (b"[01]", "column"),
@@ -98,7 +98,6 @@ def test_an_integer_beyond_2_to_the_53rd_is_rejected_with_its_path(body: bytes, 
         (b'"\\ud800"', "body", "surrogate"),
         (b'{"a":{"b":"x\\udc00"}}', "a.b", "surrogate"),
         (b'{"a":{"x\\ud800y":1}}', "a.x\ufffdy", "surrogate"),
-        (b'{"a":"\\ud800","b":' + b"[" * 255 + b"]" * 255 + b"}", "body", "nests too deeply"),
     ],
 )
 def test_a_value_that_only_some_parsers_read_is_rejected_with_its_path(

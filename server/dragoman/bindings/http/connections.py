@@ -32,7 +32,7 @@ from typing import Any, Final, NamedTuple, Never
 
 import httptools
 from aiohttp import HttpVersion11, web
-from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, InvalidURLError, LineTooLong
+from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
@@ -617,15 +617,7 @@ def _broken_rule(error: HttpProcessingError) -> str:
     if found := _HEADER_RULE.match(error.message):
         return f"{found[2]}: must be given {'once' if found[1] == 'Duplicate' else 'in HTTP/1.1'} (RFC 9112 §3.2)"
     reason, quotes, _ = error.message.removeprefix("Bad status line:\n  ").partition(":\n\n")
-    return reason if quotes else _RULES.get(type(error), "a line has another form")
-
-
-_RULES: Final[Mapping[type[Exception], str]] = {
-    LineTooLong: "a line is too long",
-    InvalidURLError: "the target is not a path or a URL",
-    BadHttpMethod: "the method is unknown, or the bytes are of TLS",
-}
-"""The rules where aiohttp's text may be all quote."""
+    return reason if quotes else "its first line or a header has no valid form"
 
 
 def check_request(request: web.BaseRequest) -> None:

@@ -15,7 +15,6 @@ from dragoman.settings.extensions import bus_schemes, extension_options, install
 from dragoman.settings.groups import APP
 from dragoman.settings.options import options_of
 from dragoman.settings.settings import own_groups
-from dragoman.settings.sources import file_setting
 
 
 @cache
@@ -29,9 +28,6 @@ def serve_options() -> Mapping[str, Sequence[Option]]:
             help = one.help.replace("{stores}, ", f"{stores}, " if stores else "").replace("{buses}", buses or "URL")
             if one.name != APP:
                 options.setdefault(group.title, []).append(replace(one, help=help))
-            if one.name == "token":  # the files of other secrets are named by variables, or in TOML
-                file = Option(file_setting(one.name), "PATH", "File with that token. [none]", str)
-                options[group.title].append(file)
     extensions = {
         one.title: [option for option, _ in extension_options(one).values()] for one in installed_extensions()
     }

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import isinf
-from typing import Any, Final, Never, cast
+from typing import Any, Final, cast
 
 import orjson
 
@@ -136,16 +137,15 @@ def _check_depth(value: object) -> None:
     # Iterative, because the value may be as deep as the parser allows.
     level: list[object] = [[value]]
     for _ in range(MAX_JSON_DEPTH + 1):
-        level = [child for node in level for child in _children(node) if isinstance(child, dict | list)]
+        level = [
+            child
+            for node in level
+            for child in (node.values() if isinstance(node, dict) else cast("list[object]", node))
+            if isinstance(child, dict | list)
+        ]
         if not level:
             return
     raise _too_deep()
-
-
-def _children(node: object) -> Iterable[object]:
-    if isinstance(node, _Pairs):
-        return [own for _, own in node]
-    return node.values() if isinstance(node, dict) else cast("list[object]", node)
 
 
 def _too_deep() -> InvalidParams:
@@ -180,32 +180,19 @@ def _check_unreadable(body: bytes, problem: str, *, integers: bool) -> None:
     """Raises AmbiguousJson for JSON that only orjson cannot read: a number beyond doubles, half of a surrogate pair."""
     if "infinity" not in problem and "surrogate" not in problem:
         return
-    try:
+    with suppress(ValueError, RecursionError):  # it is no JSON for other reasons
         tree = _tree(body, integers=integers)
-        _check_depth(tree)
-    except InvalidParams as error:
-        raise AmbiguousJson(error, None) from None
-    except (ValueError, RecursionError):  # it is no JSON for other reasons
-        return
-    for path, rule in _violations(tree, "", integers):
         members = tree if isinstance(tree, _Pairs) else ()
-        valid = {key: own for key, own in members if not any(_violations(own, "", integers))}
-        raise AmbiguousJson(InvalidParams.field(path or "body", rule), valid)
+        for path, rule in _violations(tree, "", integers):
+            valid = {key: own for key, own in members if not any(_violations(own, "", integers))}
+            raise AmbiguousJson(InvalidParams.field(path or "body", rule), valid)
 
 
 def _tree(body: bytes, *, integers: bool) -> object:
     """The value as the standard library reads it, with `_Pairs` as objects. Raises ValueError, RecursionError."""
-    return json.loads(
-        body.decode(),
-        object_pairs_hook=_Pairs,
-        # Python rejects conversions of thousands of digits to an integer; twenty are already too many.
-        parse_int=(lambda digits: int(digits[:20])) if integers else float,
-        parse_constant=_reject_constant,
-    )
-
-
-def _reject_constant(name: str) -> Never:
-    raise ValueError(f"{name} is not JSON")
+    # Python rejects conversions of thousands of digits to an integer; twenty are already too many.
+    parse_int = (lambda digits: int(digits[:20])) if integers else float
+    return json.loads(body.decode(), object_pairs_hook=_Pairs, parse_int=parse_int)
 
 
 def _violations(value: object, path: str, integers: bool) -> Iterator[tuple[str, str]]:
