@@ -126,8 +126,7 @@ class StoredBytes:
         self.limit = limit
         self._clock = clock
         self._full: dict[str, int] = {}  # the stored bytes of principals that have reached the limit
-        self._senders: set[str] = set()  # principals that sent messages since the last round
-        self._uncounted: set[str] = set()  # principals to count in this round
+        self._senders: set[str] = set()  # principals that sent messages since their last count
 
     def quota(self, principal: str, quota: Quota | None) -> Quota | None:
         """The quota for a message of a principal, which sends one."""
@@ -137,12 +136,10 @@ class StoredBytes:
 
     async def count(self, measure: Callable[[TaskSelection], Awaitable[ErasureCounts]]) -> None:
         """Counts for each principal that sent messages, or has reached the limit, what an erasure would delete."""
-        self._uncounted |= self._senders | self._full.keys()
-        self._senders.clear()
-        for principal in sorted(self._uncounted):
+        for principal in sorted(self._senders | self._full.keys()):
             began = self._clock()
             stored = (await measure(TaskSelection(principal=principal))).bytes
-            self._uncounted.discard(principal)
+            self._senders.discard(principal)
             self._full.pop(principal, None)
             if stored >= self.limit:
                 self._full[principal] = stored

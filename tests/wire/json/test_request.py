@@ -97,7 +97,7 @@ def test_an_integer_beyond_2_to_the_53rd_is_rejected_with_its_path(body: bytes, 
         (b'{"a":1%b}' % (b"0" * 5000), "a", "must lie between"),
         (b'"\\ud800"', "body", "surrogate"),
         (b'{"a":{"b":"x\\udc00"}}', "a.b", "surrogate"),
-        (b'{"a":{"x\\ud800y":1}}', "a.x\ufffdy", "surrogate"),
+        (b'{"a":{"x\\ud800y":1}}', "a.x\ud800y", "surrogate"),
     ],
 )
 def test_a_value_that_only_some_parsers_read_is_rejected_with_its_path(

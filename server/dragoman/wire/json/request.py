@@ -228,7 +228,6 @@ _HALF_PAIR: Final = "a text must not have half of a surrogate pair (\\ud800 to \
 
 
 def _short(key: str) -> str:
-    key = _SURROGATE.sub("\ufffd", key)
     return key if len(key) <= 64 else key[:61] + "..."
 
 
