@@ -40,7 +40,7 @@ _PROJECT_FILES: Final = [
     ".gitignore",
     "README.md",
 ]
-"""What a project has. In `new_project/NAME.txt` {name}, {image} and {version} stand for those of the project."""
+"""The files of a project. In `new_project/NAME.txt` {name}, {image} and {version} stand for those of the project."""
 
 NEXT_STEPS: Final = """next:
   cd {folder}

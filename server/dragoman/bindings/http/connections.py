@@ -613,7 +613,7 @@ _HEADER_RULE: Final = re.compile(r"(Duplicate|Missing) '([\w-]+)' header")
 
 
 def _broken_rule(error: HttpProcessingError) -> str:
-    """What is wrong with bytes that are no request, without quoting them as aiohttp does after its reason."""
+    """The rule of HTTP that a request breaks. Its bytes, which aiohttp quotes after its reason, are left out."""
     if found := _HEADER_RULE.match(error.message):
         return f"{found[2]}: must be given {'once' if found[1] == 'Duplicate' else 'in HTTP/1.1'} (RFC 9112 §3.2)"
     reason, quotes, _ = error.message.removeprefix("Bad status line:\n  ").partition(":\n\n")
