@@ -15,7 +15,7 @@ from tests.runtime.test_isolation import Person
 from dragoman.agents.functions.turn import Turn
 from dragoman.core.access.identity import ANONYMOUS, AccessPolicy, Caller, Identity, Isolation
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.errors import AgentNotFound, PermissionDenied, RateLimited, Unauthenticated
+from dragoman.core.errors import AgentNotFound, PermissionDenied, RateLimited, Unauthenticated, Unavailable
 from dragoman.core.limits.quotas import Quotas
 from dragoman.core.names import Owner
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
@@ -39,8 +39,12 @@ def test_the_isolation_of_the_agent_decides_whose_tasks_are_in_reach() -> None:
 def test_an_unknown_agent_is_named_in_the_error_and_so_are_the_known_ones() -> None:
     with pytest.raises(AgentNotFound, match=r'no agent "nobody" here; use one of one, two$'):
         Access(AGENTS, "one").authorize("nobody", ANONYMOUS)
-    with pytest.raises(AgentNotFound, match="none yet: no worker has connected"):
-        Access({}, "").authorize("", ANONYMOUS)
+
+
+def test_a_call_before_the_first_worker_may_be_repeated() -> None:
+    for tenant in ("", "anyone"):
+        with pytest.raises(Unavailable, match="no worker has connected"):
+            Access({}, "").authorize(tenant, ANONYMOUS)
 
 
 def test_grants_are_checked() -> None:

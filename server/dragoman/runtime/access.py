@@ -24,11 +24,13 @@ from dragoman.core.access.identity import (
 )
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import (
+    NO_AGENTS_YET,
     AgentNotFound,
     InvalidParams,
     PermissionDenied,
     RateLimited,
     Unauthenticated,
+    Unavailable,
     UnsupportedOperation,
 )
 from dragoman.core.limits import message_limits
@@ -56,7 +58,8 @@ class Access:
     def resolve_agent(self, tenant: str, identity: Identity = ANONYMOUS) -> tuple[str, str]:
         """The scope and agent that a tenant string names, for this identity.
 
-        Raises AgentNotFound; Unauthenticated for anonymous callers that may not learn whether the agent exists.
+        Raises AgentNotFound; Unavailable until the first agent comes; Unauthenticated for anonymous callers that may
+        not learn whether the agent exists.
         """
         scope, agent = resolve_tenant(tenant, self.root)
         policy = self.policy
@@ -64,8 +67,9 @@ class Access:
             return scope, agent
         if not identity.is_authenticated and not policy.may_see(scope, agent, identity):
             raise Unauthenticated("credentials are required" + (f' for agent "{tenant[:200]}"' if tenant else ""))
-        no_agents = "(none)" if policy.hides_agents else "(none yet: no worker has connected)"
-        known = ", ".join(id for id in sorted(self.agents) if policy.may_see(scope, id, identity)) or no_agents
+        if not self.agents:
+            raise Unavailable(NO_AGENTS_YET)
+        known = ", ".join(id for id in sorted(self.agents) if policy.may_see(scope, id, identity)) or "(none)"
         # A root agent may be hidden.
         shown = agent if AGENT_ID.fullmatch(agent) and not policy.hides_agents else tenant[:200]
         denied = _denied(scope, agent, identity) if agent in self.agents else None
