@@ -135,9 +135,10 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
         serialize = health_pb2.HealthCheckResponse.SerializeToString
         handlers = {
             "Check": unary(health_pb2.HealthCheckRequest, self.Check),
-            "List": unary(health_pb2.HealthListRequest, self.List),
             "Watch": grpc.stream_stream_rpc_method_handler(watch, response_serializer=serialize),
         }
+        if hasattr(health_pb2, "HealthListRequest"):  # grpcio-health-checking 1.81 and later
+            handlers["List"] = unary(health_pb2.HealthListRequest, self.List)
         return grpc.method_handlers_generic_handler(HEALTH_SERVICE_NAME, handlers)
 
 
