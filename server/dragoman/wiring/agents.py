@@ -166,8 +166,6 @@ async def _open_upstreams(
     stack.push_async_callback(upstreams.close)
     try:
         specs = [with_token(spec) for spec in settings.agents.upstream]
-    except OSError as error:
-        raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SettingsError(f"--upstream: token_file: {error}") from error
     try:

@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dragoman.agents.called.registry import CalledRegistry
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
+from dragoman.calling.secret_files import read_secret
 from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstream_to_json
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
@@ -291,10 +291,10 @@ def _encryption_context(agent: str) -> str:
 
 
 def with_token(upstream: UpstreamSpec) -> UpstreamSpec:
-    """The agent with the token from its file. Raises OSError, ValueError."""
+    """The agent with the token from its file. Raises ValueError."""
     if not upstream.token_file:
         return upstream
-    token = Path(upstream.token_file).read_text("utf-8").strip()
+    token = read_secret(upstream.token_file)
     return replace(
         upstream, headers={**upstream.headers, **upstream_from_table({"url": upstream.url, "token": token}).headers}
     )
