@@ -133,7 +133,7 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
             "Check": unary(health_pb2.HealthCheckRequest, self.Check),
             "Watch": grpc.stream_stream_rpc_method_handler(watch, response_serializer=serialize),
         }
-        if hasattr(health_pb2, "HealthListRequest"):  # grpcio-health-checking 1.81 and later
+        if hasattr(health_pb2, "HealthListRequest"):  # grpcio-health-checking 1.82 and later, on protobuf 7
             handlers["List"] = unary(health_pb2.HealthListRequest, self.List)
         return grpc.method_handlers_generic_handler(HEALTH_SERVICE_NAME, handlers)
 
