@@ -83,7 +83,7 @@ upgrade: $(ENV) ## test upgrades from the last release, to a future schema and b
 coverage: $(ENV) chromium ## run the tests of test, long and browser with line coverage; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term --groups short,long,browser
 
-fuzz: $(ENV) ## send generated requests to a server, and run property tests with more examples (FUZZ_SECONDS=60)
+fuzz: $(ENV) ## send generated requests to a server, and run property tests with more examples (FUZZ_SECONDS=60 FUZZ_SEED=...)
 	@python -m tests.fuzz.run
 
 fuzz-parsers: $(ENV) ## run a coverage-guided fuzzer on every parser (FUZZ_SECONDS=60 for each, FUZZ_PARSERS=json,url selects)
