@@ -9,7 +9,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from dragoman.calling.errors import ClientError
@@ -22,6 +21,7 @@ from dragoman.ports import Agent, AgentStillRuns, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import failed_turn_end
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.lease import GuardedSteps, watch_lease
+from dragoman.supervision import wait_for
 from dragoman.worker.frames import encode_registration
 from dragoman.worker.stream import ServerStream
 from dragoman.worker.turn_context import RemoteTurnContext
@@ -104,7 +104,7 @@ class Worker:
             if not was_up and (hint := tls_advice(reason)):
                 reason += f"; {hint}"
             log.warning("the connection to %s is broken (%s); reconnecting in %g s", self._server, reason, wait)
-            await _wait_for(self._stopped, wait)
+            await wait_for(self._stopped, wait)
 
     async def _serve(self) -> ClientError | None:
         """Runs one stream until it ends. Returns the error, None if the server ended it."""
@@ -292,19 +292,13 @@ class Worker:
                     turn.stopping = True
             if on_progress is not None:
                 on_progress(len(self._running))
-            await _wait_for(self._idle, min(1.0, max(0.0, deadline - loop.time())))
+            await wait_for(self._idle, min(1.0, max(0.0, deadline - loop.time())))
         for turn in tuple(self._running.values()):
             turn.cancel("drain")
-        await _wait_for(self._idle, DRAIN_STOP_TIMEOUT)
+        await wait_for(self._idle, DRAIN_STOP_TIMEOUT)
         self._stopped.set()
         if self._stream is not None and self._stream_ended is not None:
             self._stream.half_close()
             await asyncio.wait([self._stream_ended], timeout=DRAIN_STOP_TIMEOUT)
             if not self._stream_ended.done():
                 self._stream_ended.set_result(None)
-
-
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

@@ -23,7 +23,7 @@ from dragoman.cli.process_setup import STOP_GRACE, Signals
 from dragoman.core.durations import Backoff
 from dragoman.settings.extensions import bus_example, shared_store_example
 from dragoman.settings.settings import Address, Settings, SettingsError
-from dragoman.supervision import Background, start_task
+from dragoman.supervision import Background, start_task, wait_for
 from dragoman.wiring.infra import check_role, listen_error
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
@@ -184,11 +184,7 @@ class ProcessSupervisor:
             pause = RESTART_BACKOFF.delay(restarts)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
             log.error("server %d (pid %d) %s; restarting it in %g s", number, server.process.pid, how, pause)
-            try:
-                async with asyncio.timeout(pause):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+            await wait_for(self._stopping, pause)
 
     async def _handle_signals(self, signals: Signals) -> None:
         """Forwards Ctrl-C and SIGTERM: the first drains, the second stops at once; a third ends the supervisor only."""
