@@ -276,11 +276,8 @@ class Worker:
 
     # Shutdown -----------------------------------------------------------------------------------------------------
 
-    async def drain(self, grace: float, on_progress: Callable[[int], None] | None = None) -> None:
-        """Takes no more turns, waits `grace` seconds for running ones, returns the rest, and disconnects.
-
-        Calls `on_progress` once a second with the number of running turns.
-        """
+    async def drain(self, grace: float) -> None:
+        """Takes no more turns, waits `grace` seconds for running ones, returns the rest, and disconnects."""
         self._draining = True
         if self._stream is not None:
             self._stream.send(drain=wk.Drain())
@@ -290,8 +287,6 @@ class Worker:
             if loop.time() >= deadline - STOPPING_NOTICE_SECONDS:
                 for turn in self._running.values():
                     turn.stopping = True
-            if on_progress is not None:
-                on_progress(len(self._running))
             await wait_for(self._idle, min(1.0, max(0.0, deadline - loop.time())))
         for turn in tuple(self._running.values()):
             turn.cancel("drain")
