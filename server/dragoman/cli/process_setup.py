@@ -199,10 +199,8 @@ def raise_open_file_limit(connections: int) -> int:
     Logs a warning if they are fewer than `connections`. A port that could take every descriptor would stop the other:
     gRPC cannot accept a connection then, and HTTP cannot accept one to find an idle one to drop.
     """
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return connections
+    import resource  # of POSIX only, as `serve` is, whose store needs `fcntl`
+
     needed = 2 * connections + EXTRA_OPEN_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:

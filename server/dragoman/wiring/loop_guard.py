@@ -95,7 +95,7 @@ class LoopGuard:
         if dump is not None:
             self._file.write(json.dumps(header) + "\n")
             self._file.flush()
-        self._shows_early = dump is not None and hasattr(signal, "setitimer") and _show_stacks_on(signal.SIGVTALRM)
+        self._shows_early = dump is not None and _show_stacks_on(signal.SIGVTALRM)
         self._early_cpu = seconds * early_share
 
     async def run(self) -> None:
