@@ -47,7 +47,7 @@ class MessageOptions:
         text = sys.stdin.read() if self.text == "-" else self.text
         try:
             parts = file_parts(self.file or (), self.message_bytes)
-        except FileError as error:
+        except ValueError as error:
             raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
         return message_of(text, parts=parts, task=self.task, context=self.context)
 
@@ -135,12 +135,8 @@ async def _send_and_wait(
     return await printer.follow(single_event(first_event(response)))
 
 
-class FileError(Exception):
-    """A file cannot be sent. The text names the file and the reason."""
-
-
 def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
-    """Returns one part per file, with file name and media type. Raises FileError for unreadable files, and, before
+    """Returns one part per file, with file name and media type. Raises ValueError for unreadable files, and, before
     reading, for files that together exceed `limit` bytes."""
     left = limit
     parts = []
@@ -148,13 +144,13 @@ def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
         try:
             left -= (size := path.stat().st_size)
             if left < 0:
-                raise FileError(
+                raise ValueError(
                     f"--file {path}: {size:,} bytes; the files of a message may have {limit:,} bytes in all; "
                     "raise it with serve --message-bytes, or DRAGOMAN_MESSAGE_BYTES for server and client"
                 )
             parts.append(to_part(path))
         except OSError as error:
-            raise FileError(f"--file {path}: {error.strerror or error}") from error
+            raise ValueError(f"--file {path}: {error.strerror or error}") from error
     return parts
 
 
