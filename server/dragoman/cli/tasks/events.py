@@ -7,7 +7,6 @@ from contextlib import aclosing
 from typing import Annotated, Final
 
 import orjson
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from dragoman.cli.commands import Command, argument, flag, option
 from dragoman.cli.options import Json, ServerTarget, TaskOwner, complete_tasks, time_option
@@ -71,7 +70,8 @@ class EventLines:
 
     def print(self, agent: str, scope: str, task_id: str, event: pb.StreamResponse) -> None:
         """Prints an event. One without a time is as old as the one before it."""
-        at = _time_of(event)
+        status = event.task.status if event.HasField("task") else event.status_update.status
+        at = status.timestamp if status.HasField("timestamp") else None
         self._time = at.ToMilliseconds() if at else self._time
         if self._time < self._since:
             return
@@ -81,7 +81,7 @@ class EventLines:
             return
         name = agent if scope in ("", DEFAULT_SCOPE) else f"{scope}/agents/{agent}"
         shown = format_time(at) if at else _NO_TIME
-        self._out.line(f"{shown}  {name or '-'}  {task_id}  {describe(event)}", state=_status_of(event).state)
+        self._out.line(f"{shown}  {name or '-'}  {task_id}  {describe(event)}", state=status.state)
 
 
 def describe(event: pb.StreamResponse) -> str:
@@ -110,15 +110,6 @@ def _describe_parts(artifact: pb.Artifact) -> str:
         if not part.HasField("text")
     ]
     return " ".join(filter(None, (" ".join(texts.split())[:MAX_TEXT], *others)))
-
-
-def _status_of(event: pb.StreamResponse) -> pb.TaskStatus:
-    return event.task.status if event.HasField("task") else event.status_update.status
-
-
-def _time_of(event: pb.StreamResponse) -> Timestamp | None:
-    status = _status_of(event)
-    return status.timestamp if status.HasField("timestamp") else None
 
 
 async def _print_task_log(
