@@ -84,11 +84,6 @@ class AesGcmSecretBox:
             raise DecryptionFailed("it was encrypted for another context, or has been modified") from error
 
 
-def open_secret_box(path: Path | None) -> AesGcmSecretBox:
-    """Opens the secret box with the keys of a file; without a file it does not encrypt. Raises InvalidSecretKeys."""
-    return AesGcmSecretBox(read_secret_keys(path) if path is not None else ())
-
-
 def read_secret_keys(path: Path) -> list[bytes]:
     """Reads keys from a file: 32 bytes in base64 per line; `#` starts a comment. Raises InvalidSecretKeys."""
     try:

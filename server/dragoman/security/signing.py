@@ -112,7 +112,7 @@ class StoredSigningKeys:
 
     async def current(self) -> KeyPair:
         await self._refresh()
-        return self._pairs[signing_keys.active_key(self._keys, self._clock()).id]
+        return self.cached_current
 
     @property
     def cached_current(self) -> KeyPair:

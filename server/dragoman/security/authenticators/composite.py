@@ -61,8 +61,6 @@ class CompositeAuthenticator:
 MAX_CREDENTIAL_HEADER_BYTES: Final = 8192  # maximum size of one header value
 API_KEY_HEADER_NAME: Final = "x-api-key"
 
-_INVALID_REQUEST_ERROR: Final = "invalid_request"
-
 
 class Credentials(NamedTuple):
     """Credentials of a request; one of them is empty."""
@@ -108,7 +106,7 @@ def _credential_text(name: str, value: str) -> str:
 
 
 def _malformed(reason: str) -> Unauthenticated:
-    return Unauthenticated(reason, error=_INVALID_REQUEST_ERROR)
+    return Unauthenticated(reason, error="invalid_request")
 
 
 def static_token(token: str) -> Identify:
