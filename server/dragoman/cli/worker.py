@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling.errors import ClientError
+from dragoman.calling.secret_files import read_secret
 from dragoman.cli import ExitCode, logs, print_error, process_setup
 from dragoman.cli.commands import Command, argument, option
 from dragoman.cli.serve.options import help_with_examples, option_parameters, worker_options
@@ -66,11 +67,10 @@ class WorkerOptions:
         if file is None:
             return ""
         try:
-            key = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a text file"
-            raise SettingsError(f"--key-file: {file} cannot be read: {reason}") from error
-        if not key or not key.isascii() or not key.isprintable():
+            key = read_secret(file)
+        except ValueError as error:
+            raise SettingsError(f"--key-file: {error}") from error
+        if not key.isascii() or not key.isprintable():
             raise SettingsError(f"--key-file: {file} must contain one line with an API key or a token")
         return key
 
@@ -134,7 +134,7 @@ async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: 
         stack.enter_context(guarded_loop(settings.limits.loop_exit))
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
-        tracing = await start_tracing(stack, settings, role="dragoman-worker")
+        tracing = await start_tracing(stack, settings, "dragoman-worker")
         stack.callback(Watchdog(asyncio.get_running_loop()).stop)
         stopping = asyncio.create_task(signals.next(), name="signals")
         stack.callback(stopping.cancel)

@@ -29,7 +29,7 @@ METRIC_PREFIX: Final = "dragoman_"
 
 
 async def start_tracing(stack: AsyncExitStack, settings: Settings, role: str = "dragoman") -> Tracing | None:
-    """Starts sending traces until the stack closes; None if no collector is set (`--otlp`). role: as `open_tracing`."""
+    """Starts sending traces of a `role` until the stack closes; None if no collector is set (`--otlp`)."""
     if not settings.tracing.otlp:
         return None
     headers = parse_headers(settings.tracing.headers.get_secret_value())
