@@ -79,15 +79,11 @@ def read_credentials(headers: Iterable[tuple[str, str]], *, keys: bool) -> Crede
     key = _single_value("X-API-Key", [value for name, value in fields if keys and name == API_KEY_HEADER_NAME])
     scheme, _, token = (authorization or "").strip().partition(" ")
     is_bearer = scheme.lower() == "bearer"
-    if key is None and not is_bearer:
-        return None
-    if key is not None and is_bearer:
+    if key is None:
+        return Credentials(_credential_text("Authorization", token)) if is_bearer else None
+    if is_bearer:
         raise _malformed("give credentials once: in Authorization or in X-API-Key")
-    return (
-        Credentials(key=_credential_text("X-API-Key", key))
-        if key is not None
-        else Credentials(_credential_text("Authorization", token))
-    )
+    return Credentials(key=_credential_text("X-API-Key", key))
 
 
 def _single_value(name: str, values: list[str]) -> str | None:
