@@ -75,8 +75,7 @@ class ServerStream:
             CONNECT_METHOD, wk.ConnectRequest.SerializeToString, wk.ConnectResponse.FromString
         )
         self._call = connect(self._outgoing_frames(), metadata=(("authorization", f"Bearer {token}"),) if token else ())
-        self._reader = threading.Thread(target=self._read, name="dragoman-worker-stream", daemon=True)
-        self._reader.start()
+        threading.Thread(target=self._read, name="dragoman-worker-stream", daemon=True).start()
 
     def send(self, **frame: Any) -> None:
         """Queues a frame. Thread-safe."""
@@ -114,12 +113,9 @@ class ServerStream:
                     frame = self._queue.get(timeout=wait)
                     continue
             due = time.monotonic() + self._heartbeat
-            frame = wk.ConnectRequest(heartbeat=self._next_heartbeat())
-
-    def _next_heartbeat(self) -> wk.Heartbeat:
-        number = next(self._heartbeat_numbers)
-        self._heartbeats_sent[number] = self.lease.now()
-        return wk.Heartbeat(number=number)
+            number = next(self._heartbeat_numbers)
+            self._heartbeats_sent[number] = self.lease.now()
+            frame = wk.ConnectRequest(heartbeat=wk.Heartbeat(number=number))
 
     def _renew_lease(self, answer: wk.Heartbeat) -> None:
         """Extends the lease. A server whose own has lapsed answers with none, and an earlier one ends by itself."""
