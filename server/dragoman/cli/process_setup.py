@@ -25,8 +25,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("dragoman.serve")
 
-_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """Returns the factory of uvloop's event loop; None, for asyncio's own, if uvloop is not installed."""
@@ -78,7 +76,7 @@ class Signals:
         self._deadlines: queue.SimpleQueue[float] = queue.SimpleQueue()  # its `put` may be interrupted by itself
         self._count = 0
         # Not the loop's handlers: it may be blocked.
-        self._before = {number: signal.signal(number, self._on_signal) for number in _STOP_SIGNALS}
+        self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         if drain is not None:
             threading.Thread(target=self._end_late, name="dragoman-stop", daemon=True).start()
 
