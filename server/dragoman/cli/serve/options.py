@@ -19,7 +19,7 @@ from dragoman.settings.settings import own_groups
 
 @cache
 def serve_options() -> Mapping[str, Sequence[Option]]:
-    """All options by heading, with those of extensions; those under "" come first. Raises InvalidExtension."""
+    """All options by heading, with those of extensions; those under "" come first. Raises SettingsError."""
     stores = ", ".join(store.url_format for _, store in store_schemes().values())
     buses = ", ".join(f"{scheme}://HOST:PORT" for scheme in bus_schemes())
     options: dict[str, list[Option]] = {}
@@ -41,7 +41,7 @@ WORKER_SETTINGS: Final = frozenset(
 
 
 def worker_options() -> Mapping[str, Sequence[Option]]:
-    """The options that workers have, too, also of extensions, by heading. Raises InvalidExtension."""
+    """The options that workers have, too, also of extensions, by heading. Raises SettingsError."""
     by_heading = {
         heading: [one for one in options if one.in_worker or one.name in WORKER_SETTINGS]
         for heading, options in serve_options().items()
