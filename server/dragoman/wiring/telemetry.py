@@ -13,13 +13,7 @@ from dragoman.core.counters import Histogram, MetricFamily, counter, gauge
 from dragoman.core.durations import Backoff
 from dragoman.settings.settings import Settings
 from dragoman.settings.types import parse_headers
-from dragoman.telemetry.otlp import (
-    EXPORT_INTERVAL,
-    EXPORT_RETRY_BACKOFF,
-    SpanExporter,
-    otlp_transport,
-    resource_attributes,
-)
+from dragoman.telemetry import otlp
 from dragoman.telemetry.spans import SpanRecorder
 
 if TYPE_CHECKING:
@@ -96,7 +90,7 @@ class Tracing:
     """The running tracing: recorder and exporter."""
 
     recorder: SpanRecorder
-    exporter: SpanExporter
+    exporter: otlp.SpanExporter
 
     def families(self) -> Iterator[MetricFamily]:
         """The metrics of the exporter."""
@@ -113,14 +107,13 @@ async def open_tracing(
     share: float,
     *,
     role: str = "dragoman",
-    interval: float = EXPORT_INTERVAL,
-    retry: Backoff = EXPORT_RETRY_BACKOFF,
+    interval: float = otlp.EXPORT_INTERVAL,
+    retry: Backoff = otlp.EXPORT_RETRY_BACKOFF,
 ) -> AsyncIterator[Tracing]:
     """Records and exports spans while the block runs. `role` is the `service.name`; the rest as in `SpanExporter`."""
     recorder = SpanRecorder(share)
-    exporter = SpanExporter(
-        recorder, otlp_transport(url, headers), resource_attributes(role), interval=interval, retry=retry
-    )
+    transport, resource = otlp.otlp_transport(url, headers), otlp.resource_attributes(role)
+    exporter = otlp.SpanExporter(recorder, transport, resource, interval=interval, retry=retry)
     try:
         yield Tracing(recorder, exporter)
     finally:
