@@ -29,7 +29,6 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.worker")
 
-DEFAULT_WORKER_TURNS: Final = 100  # default number of concurrent turns per agent
 RECONNECT_BACKOFF: Final = Backoff(0.5, 15.0)  # seconds until a worker reconnects after a broken connection
 STOPPING_NOTICE_SECONDS: Final = 30.0  # seconds before the end of a drain at which turns see `turn.stopping`
 
@@ -52,7 +51,7 @@ class Worker:
         *,
         key: Callable[[], str] = str,
         name: str = "",
-        turns: int = DEFAULT_WORKER_TURNS,
+        turns: int = 100,
         tracer: Tracer | None = None,
         open_stream: Callable[..., ServerStream] = ServerStream,
     ) -> None:
