@@ -26,15 +26,6 @@ T = TypeVar("T")
 log = logging.getLogger("dragoman.serve")
 
 
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Returns the factory of uvloop's event loop; None, for asyncio's own, if uvloop is not installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
-
-
 def run_until_complete(main: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine in a new event loop and returns its result.
 
@@ -42,7 +33,9 @@ def run_until_complete(main: Coroutine[Any, Any, T]) -> T:
     a task that an agent started raises one, only that task ends. Ctrl-C raises KeyboardInterrupt here until `Signals`
     takes it over.
     """
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    import uvloop  # of POSIX only; `flaky` runs elsewhere, too
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         loop = runner.get_loop()
         task = loop.create_task(main)
         while True:
