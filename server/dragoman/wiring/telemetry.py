@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dragoman.core.counters import Histogram, MetricFamily, counter, gauge
 from dragoman.core.durations import Backoff
@@ -18,8 +18,6 @@ from dragoman.telemetry.spans import SpanRecorder
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
-
-METRIC_PREFIX: Final = "dragoman_"
 
 
 async def start_tracing(stack: AsyncExitStack, settings: Settings, role: str = "dragoman") -> Tracing | None:
@@ -64,7 +62,7 @@ def _to_metric(family: MetricFamily) -> Metric:
     """Converts one family to the library's form. Names get the prefix `dragoman_`."""
     from prometheus_client import core
 
-    name, help, labels = METRIC_PREFIX + family.name, family.help, family.labels
+    name, help, labels = f"dragoman_{family.name}", family.help, family.labels
     if family.kind == "histogram":
         histogram = core.HistogramMetricFamily(name, help, labels=labels)
         for sample in family.samples:
