@@ -12,7 +12,6 @@ import typer
 
 from dragoman.ports.extension import Option
 from dragoman.settings.extensions import bus_schemes, extension_options, installed_extensions, store_schemes
-from dragoman.settings.groups import APP
 from dragoman.settings.options import options_of
 from dragoman.settings.settings import own_groups
 
@@ -26,7 +25,7 @@ def serve_options() -> Mapping[str, Sequence[Option]]:
     for group in own_groups().values():
         for one, _ in options_of(group).values():
             help = one.help.replace("{stores}, ", f"{stores}, " if stores else "").replace("{buses}", buses or "URL")
-            if one.name != APP:
+            if one.name != "app":  # which `serve` takes as its argument
                 options.setdefault(group.title, []).append(replace(one, help=help))
     extensions = {
         one.title: [option for option, _ in extension_options(one).values()] for one in installed_extensions()

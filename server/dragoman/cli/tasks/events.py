@@ -23,7 +23,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 MAX_WATCHED_TASKS: Final = 200  # tasks of which `logs` reads the state at a time, most recently changed first
 SHOWN_WITHOUT_SINCE: Final = 10  # earlier changes that `logs` shows without --since
 MAX_TEXT: Final = 100  # characters of a message or a chunk on a line
-_NO_TIME: Final = "-".ljust(len("2026-11-24 10:15:30"))
 
 
 async def logs(
@@ -80,7 +79,7 @@ class EventLines:
             self._out.write(orjson.dumps({**fields, "event": orjson.loads(json_line(event))}).decode() + "\n")
             return
         name = agent if scope in ("", DEFAULT_SCOPE) else f"{scope}/agents/{agent}"
-        shown = format_time(at) if at else _NO_TIME
+        shown = format_time(at) if at else f"{'-':<19}"  # as wide as a time
         self._out.line(f"{shown}  {name or '-'}  {task_id}  {describe(event)}", state=status.state)
 
 

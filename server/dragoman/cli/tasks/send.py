@@ -14,7 +14,7 @@ from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import Command, argument, flag, option, run_command
-from dragoman.cli.options import DEFAULT_MESSAGE_BYTES, AgentName, Json, Save, ServerTarget
+from dragoman.cli.options import AgentName, Json, Save, ServerTarget
 from dragoman.cli.output import ConsoleOutput, state_name
 from dragoman.cli.tasks.client import ProtocolOptions, check_scope, command_line, naming_agents, task_client
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
@@ -22,6 +22,7 @@ from dragoman.client.calls import Client
 from dragoman.client.calls import message as message_of
 from dragoman.client.content import to_part
 from dragoman.client.turn_stream import first_event
+from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -38,7 +39,7 @@ class MessageOptions:
         typer.Option(
             "--message-bytes", envvar="DRAGOMAN_MESSAGE_BYTES", hidden=True, help="The server's message size limit."
         ),
-    ] = DEFAULT_MESSAGE_BYTES
+    ] = MAX_MESSAGE_BYTES
 
     def build(self) -> pb.Message:
         """Builds the message. Ends the process with a usage error for unreadable files."""
