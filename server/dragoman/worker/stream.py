@@ -113,9 +113,12 @@ class ServerStream:
                     frame = self._queue.get(timeout=wait)
                     continue
             due = time.monotonic() + self._heartbeat
-            number = next(self._heartbeat_numbers)
-            self._heartbeats_sent[number] = self.lease.now()
-            frame = wk.ConnectRequest(heartbeat=wk.Heartbeat(number=number))
+            frame = wk.ConnectRequest(heartbeat=self._next_heartbeat())
+
+    def _next_heartbeat(self) -> wk.Heartbeat:
+        number = next(self._heartbeat_numbers)
+        self._heartbeats_sent[number] = self.lease.now()
+        return wk.Heartbeat(number=number)
 
     def _renew_lease(self, answer: wk.Heartbeat) -> None:
         """Extends the lease. A server whose own has lapsed answers with none, and an earlier one ends by itself."""
