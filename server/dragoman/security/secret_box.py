@@ -41,6 +41,7 @@ class AesGcmSecretBox:
     def __init__(self, keys: Sequence[bytes] = (), *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         """keys: 32 bytes each."""
         self._random_bytes = random_bytes
+        self.has_keys = bool(keys)
         self._ciphers: dict[str, Any] = {}
         self._warned = False
         if keys:
@@ -48,10 +49,6 @@ class AesGcmSecretBox:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
             self._ciphers = {_key_name(key): AESGCM(key) for key in keys}
-
-    @property
-    def has_keys(self) -> bool:
-        return bool(self._ciphers)
 
     def encrypt(self, text: str, context: str) -> str:
         """Encrypts a text for the store. Empty texts stay empty."""
