@@ -14,7 +14,6 @@ from dragoman.testing.fixtures import Ids
 from dragoman.testing.kit.agent_under_test import AgentUnderTest, TaskRun, Testable, as_agent
 from dragoman.testing.kit.story import Story
 from dragoman.wiring.app import App, open_app
-from dragoman.wiring.embedding import RunningServer
 
 P = ParamSpec("P")
 LOOPBACK_ADDRESS: Final = "127.0.0.1:0"  # a free port on loopback
@@ -95,12 +94,17 @@ class BlockingRun(Story):
             setattr(self, name, getattr(self._run, name))
 
 
-class LiveServer(RunningServer):
+class LiveServer:
     """A real server on free loopback ports. Returned by the fixture `dragoman_server`."""
 
     def __init__(self, app: App) -> None:
-        super().__init__(app)
         self.app = app
+        self.url = app.public_url
+        """Base URL of HTTP: cards, REST, JSON-RPC, WebSocket."""
+        self.grpc = str(app.grpc)
+        """HOST:PORT of gRPC."""
+        self.card_url = app.card_url
+        """URL of the root agent's card."""
 
 
 @asynccontextmanager
