@@ -294,7 +294,10 @@ class _Graph:
         if not isinstance(value, dict):
             return self._cost([1], [], {}, value)
         # The arguments of a tool are an object: its properties are counted one by one, each with its own subschemas.
-        roots = [self._nodes[number] for number in self._applied_in_place(1)]
+        roots, waiting = list[_Node](), [1]
+        while waiting:  # what applies in place, each as often as it does
+            roots.append(self._nodes[waiting.pop()])
+            waiting.extend(roots[-1].in_place)
         factor = max(root.factor for root in roots)
         others = [number for root in roots for number in root.others] * factor
         steps = copies = factor * sum(root.weight for root in roots) * (1 + len(value))
@@ -335,15 +338,6 @@ class _Graph:
             rules, each = rules + sums[level][0], each + sums[level][1]
         rules = max(1, rules)
         return rules * count, each * (length + extra), rules * (count + length // 64)
-
-    def _applied_in_place(self, root: int) -> list[int]:
-        """The nodes that apply to the value of a node, each as often as it does."""
-        found, waiting = [], [root]
-        while waiting:
-            node = waiting.pop()
-            found.append(node)
-            waiting.extend(self._nodes[node].in_place)
-        return found
 
     # Reading the schema -----------------------------------------------------------------------------------------------
 
