@@ -105,7 +105,7 @@ class TaskLists:
             if request.scope not in ("", known.scope) or request.agent not in ("", known.agent):
                 continue
             every_task_matches = not (request.task_id or request.context_id or request.state)
-            if every_task_matches and _all_newer(tasks, limit, known):
+            if every_task_matches and len(tasks) == limit and _sort_key(tasks[-1])[0] > known.changed:
                 total += known.tasks
                 continue
             page = await self._page(caller, request, limit)
@@ -151,11 +151,6 @@ class TaskLists:
 
 def _sort_key(listed: ops.ListedTask) -> tuple[int, str]:
     return listed.task.status.timestamp.ToMilliseconds(), listed.task.id
-
-
-def _all_newer(tasks: list[ops.ListedTask], limit: int, known: AgentTasks) -> bool:
-    """Whether the list is full with tasks that changed after every task of this agent."""
-    return len(tasks) == limit and _sort_key(tasks[-1])[0] > known.changed
 
 
 def _may_know(identity: Identity, scope: str) -> bool:
