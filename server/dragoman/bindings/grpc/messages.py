@@ -29,7 +29,6 @@ GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
 
 def text_metadata(context: GrpcContext) -> CIMultiDict[str]:
-    """The metadata of a call whose values are text."""
     return CIMultiDict((key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str))
 
 

@@ -119,7 +119,6 @@ class StoredAuditLog(_Table):
 
 
 def anonymize_audit_entries(principal: str) -> Query[int]:
-    """Removes a principal's name from its audit entries."""
     return change(_ANONYMIZE_AUDIT_ENTRIES, principal)
 
 

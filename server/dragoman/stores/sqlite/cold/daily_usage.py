@@ -63,7 +63,6 @@ def merge_hours_before(connection: sqlite3.Connection, hour: int) -> bool:
 
 
 def delete_days_before(connection: sqlite3.Connection, day: int) -> int:
-    """Deletes the figures of earlier days. Returns the number of rows."""
     return connection.execute("DELETE FROM daily_usage WHERE day < ?", (day,)).rowcount
 
 
@@ -71,7 +70,6 @@ Condition = tuple[str, Sequence[int | str]]  # a condition and its values
 
 
 def read(connection: sqlite3.Connection, query: DailyUsageQuery) -> list[DailyUsageRow]:
-    """The sums of each group."""
     conditions: list[Condition] = [("day BETWEEN ? AND ?", (query.first_day, query.last_day)), *_conditions(query)]
     if query.principal:
         conditions.append(("principal = ?", (query.principal,)))

@@ -89,7 +89,6 @@ class SqliteRange:
 
 
 def search(connection: sqlite3.Connection, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
-    """One page of a search."""
     reader = SqliteRangeReader(connection, query)
     positions, following = reader.page()
     total, is_total_exact = reader.count() if query.after is None else (0, False)
