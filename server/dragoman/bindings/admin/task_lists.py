@@ -23,7 +23,6 @@ from dragoman.runtime import Runtime
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-DEFAULT_TASKS: Final = 50
 MAX_TASKS: Final = 1000
 MAX_SCOPES: Final = 1000  # scopes that are listed
 WATCH_INTERVAL: Final = 1.0  # seconds between two searches of one WatchTasks
@@ -47,7 +46,7 @@ class TaskLists:
     async def list_tasks(self, operator: OperatorCall, request: ops.ListTasksRequest) -> ops.ListTasksResponse:
         """Lists tasks, most recently changed first unless the request says otherwise."""
         check_state_names(request)
-        limit = page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS)
+        limit = page_limit(request.limit, default=50, maximum=MAX_TASKS)
         if operator.is_viewer and not request.own:
             return await self._search(operator.identity, request, limit)
         for field, _ in request.ListFields():
