@@ -62,9 +62,7 @@ _IN_PLACE_MAPS: Final = frozenset({"dependentSchemas", "dependencies"})
 _PROPERTY_CHILDREN: Final = frozenset({"additionalProperties", "propertyNames", "unevaluatedProperties"})
 _ITEM_CHILDREN: Final = frozenset({"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"})
 _CHILDREN: Final = _PROPERTY_CHILDREN | _ITEM_CHILDREN
-_CHILD_MAPS: Final = frozenset({"properties", "patternProperties"})
-_DEFINITIONS: Final = frozenset({"$defs", "definitions"})
-_DYNAMIC: Final = ("$dynamicRef", "$recursiveRef")
+_CHILD_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 _LATEST_DRAFT: Final = "Draft202012Validator"
 _DRAFTS: Final[Mapping[str, str]] = {
     "http://json-schema.org/draft-04/schema": "Draft4Validator",
@@ -231,7 +229,7 @@ def _checked_part(schema: Mapping[str, Any], with_patterns: bool) -> dict[str, A
                 continue
             if key in _IN_PLACE or key in _CHILDREN:
                 result[key] = copy(value)
-            elif (key in _IN_PLACE_MAPS or key in _CHILD_MAPS or key in _DEFINITIONS) and isinstance(value, Mapping):
+            elif (key in _IN_PLACE_MAPS or key in _CHILD_MAPS) and isinstance(value, Mapping):
                 result[key] = {name: copy(inner) for name, inner in value.items()}
             else:
                 result[key] = value
@@ -362,7 +360,7 @@ class _Graph:
             node.weight += 1
             if key == "$ref":
                 node.in_place.append(self._visit(self._target(value)))
-            elif key in _DYNAMIC:
+            elif key in ("$dynamicRef", "$recursiveRef"):
                 raise InvalidSchema(f"must not use {key}")
             elif key in _IN_PLACE:
                 node.in_place.extend(map(self._visit, value if isinstance(value, list) else [value]))
