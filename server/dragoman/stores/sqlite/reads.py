@@ -294,7 +294,7 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
         return TaskPage()
     filters = (("context =", query.context), ("state =", query.state), ("updated >=", query.updated_since))
     where = "agent = ?" + "".join(f" AND {comparison} ?" for comparison, value in filters if value)
-    values = (query.agent, *(value for _, value in filters if value))
+    values: tuple[Any, ...] = (query.agent, *(value for _, value in filters if value))
     total = _total(connection, number, query, where, values)
     if query.after is not None:
         where += " AND (updated, task) < (?, ?)"
