@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.core.durations import Backoff
-from dragoman.ids import now_ms
-from dragoman.runtime.lease import elapsed_clock
+from dragoman.ids import elapsed_clock, now_ms
 
 
 @dataclass(frozen=True)
