@@ -215,7 +215,7 @@ RULES: Final = (
         "what is due is compared with the time of the store, or with a monotonic clock",
         ("ports/store.py",),
         OnlyIn(
-            r"\bnow_ms\b|\btime\.time\b|\bwall_ms\b",
+            r"\bnow_ms\b|\btime\.time\b",
             {
                 "ids.py": "the home of both clocks",
                 "bindings/admin/maintenance.py": "a date in an export",
@@ -223,8 +223,7 @@ RULES: Final = (
                 "client/webhooks.py": "the age of a signature, whose date the sender wrote",
                 "runtime/maintenance/pauses.py": "the date of a pause",
                 "runtime/maintenance/retention.py": "watches this machine's clock for jumps",
-                "runtime/scheduler.py": "the date of a pause",
-                "runtime/timings.py": "the clocks of a process",
+                "runtime/timings.py": "the clock that retention watches",
                 "security/": "credentials and keys are valid until a date",
                 "stores/sqlite/cold/blobs.py": "compared with times of files, which are this clock's",
                 "wiring/": "dates of keys, audits and upstreams",

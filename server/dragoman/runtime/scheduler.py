@@ -425,7 +425,7 @@ class Scheduler:
         options = services.options
         interval = options.timings.backlog_poll_interval
         self.runs = RunRegistry(options.slots)
-        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, options.clocks.wall_ms)
+        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, services.store.now)
         self.queues = AgentQueues(
             agents, self.runs, options.worker_wait, runs_agents=options.runs_agents, is_paused=self.is_paused
         )

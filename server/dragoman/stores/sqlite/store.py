@@ -207,10 +207,7 @@ class SqliteStore:
 
             remaining = self.writer.write_blocking(renew)
         if step:
-            log.warning(
-                "the clock of this machine was set by %+.0f s; sleeps, retries and leases keep their length",
-                step / 1000,
-            )
+            log.warning("the clock of this machine was set by %+.0f s; what is due moves along", step / 1000)
         return remaining
 
     async def sessions(self) -> dict[int, int]:

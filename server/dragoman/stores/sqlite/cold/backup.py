@@ -116,9 +116,7 @@ def write_backup(
         folder.mkdir(mode=0o700, exist_ok=True)
         destination = folder / destination
     partial = _create_partial(destination)
-    with _claim(partial, "destination"), _removed_at_error(partial), _snapshot(store, open_source) as source:
-        for rest in partial.iterdir():
-            _remove(rest)
+    with _written(partial, "destination"), _snapshot(store, open_source) as source:
         (epoch,) = source.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
         copied_at = clock()
         # First: an erasure may remove files at any moment, and the snapshot protects rows only.
@@ -175,9 +173,7 @@ def restore(source: Path, store: Path, forgotten: Iterable[str] = ()) -> Restore
     partial, blobs, journal = (store.with_name(f"{store.name}.partial{end}") for end in ("", ".blobs", "-journal"))
     epoch = secrets.token_hex(4)
     create_private_file(partial)
-    with _claim(partial, "--store"), _removed_at_error(partial, blobs):
-        _remove(blobs)
-        _remove(journal)  # of a restore that was killed: SQLite would apply it to this copy
+    with _written(partial, "--store", blobs, journal):  # SQLite would apply a journal that was left
         shutil.copyfile(database, partial)
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             _check_integrity(copy)
@@ -216,9 +212,10 @@ def missing_blobs(database: Path, folder: Path) -> int:
 
 
 @contextmanager
-def _claim(partial: Path, field: str) -> Iterator[None]:
-    """Locks a file or folder that is being written: without a lock, it was left by a process that was killed.
+def _written(partial: Path, field: str, *beside: Path) -> Iterator[None]:
+    """Locks a file or folder while it is written, and removes it and what is beside it at an error.
 
+    Without a lock, it was left by a process that was killed: what is in the folder, and beside it, is removed first.
     Raises InvalidParams while another process, or backup, has the lock.
     """
     try:
@@ -230,19 +227,16 @@ def _claim(partial: Path, field: str) -> Iterator[None]:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InvalidParams.field(field, f"{partial} is being written by another process; wait for it") from None
-        yield
+        try:
+            for path in (*beside, *(partial.iterdir() if partial.is_dir() else ())):
+                _remove(path)
+            yield
+        except BaseException:
+            for path in (partial, *beside):
+                _remove(path)
+            raise
     finally:
         os.close(handle)
-
-
-@contextmanager
-def _removed_at_error(*paths: Path) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        for path in paths:
-            _remove(path)
-        raise
 
 
 def _remove(path: Path) -> None:
