@@ -58,6 +58,10 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 test: $(ENV) ## run the tests of core and adapters as without extras, except long and browser tests (ARGS="-k name")
 	@PYTHONPATH=$(CURDIR)/tests/without_extras python -m pytest -n 2 --groups short $(ARGS)
 
+test-lowest: $(ENV) ## run the tests of `make test` with the lowest versions of every dependency (ARGS="-k name")
+	@tools/lowest_env.sh .venv/bin/python $(UV) .tools/lowest
+	@PYTHONPATH=$(CURDIR)/tests/without_extras .tools/lowest/env/bin/python -m pytest -n 2 --groups short $(ARGS)
+
 access: $(ENV) ## write docs/reference/access.md, the table of permissions, from the server's own tables
 	@python -m tests.access.write
 
@@ -77,7 +81,7 @@ upgrade: $(ENV) ## test upgrades from the last release, to a future schema and b
 coverage: $(ENV) chromium ## run the tests of test, long and browser with line coverage; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term --groups short,long,browser
 
-fuzz: $(ENV) ## send generated requests to a server, and run property tests with more examples (FUZZ_SECONDS=60)
+fuzz: $(ENV) ## send generated requests to a server, and run property tests with more examples (FUZZ_SECONDS=60 FUZZ_SEED=...)
 	@python -m tests.fuzz.run
 
 fuzz-parsers: $(ENV) ## run a coverage-guided fuzzer on every parser (FUZZ_SECONDS=60 for each, FUZZ_PARSERS=json,url selects)

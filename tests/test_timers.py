@@ -125,7 +125,7 @@ async def retry_of_a_webhook(server: Server) -> IsDue:
     await _fail_delivery(server, LENGTH)
 
     async def is_due() -> bool:
-        due, _ = await server.store.pushes.due(per_host=9, max_hosts=9)
+        due, _ = await server.store.pushes.due(per_share=9, max_hosts=9)
         return bool(due)
 
     return is_due

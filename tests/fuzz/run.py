@@ -1,6 +1,7 @@
 """`make fuzz`: requests generated from the OpenAPI document, then the property tests with more examples.
 
-FUZZ_SECONDS (60) is the time for both; the server gets two thirds of it. Prints the counts, and exits with 1 after a
+FUZZ_SECONDS (60) is the time for both; the server gets two thirds of it. FUZZ_SEED (random) chooses what both generate;
+a run in CI has a fixed one, so that a change is judged by what it changes. Prints the counts, and exits with 1 after a
 failure.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import re
 import subprocess
 import sys
@@ -109,14 +111,14 @@ def run(words: list[str], folder: Path, log: Path, progress: Callable[[], str], 
     return process.returncode
 
 
-def fuzz_server(folder: Path, seconds: int) -> tuple[str, bool]:
+def fuzz_server(folder: Path, seconds: int, seed: int) -> tuple[str, bool]:
     """Fuzzes the server. Returns the number of requests as text, and whether all checks passed."""
     with serving(folder) as (server, url, server_log):
         log = folder / "schemathesis.log"
         code = run(
             [
                 *(str(Path(sys.executable).with_name("schemathesis")), "run", f"{url}/openapi.json"),
-                *("--checks", ",".join(CHECKS), "--max-time", str(seconds)),
+                *("--checks", ",".join(CHECKS), "--max-time", str(seconds), "--seed", str(seed)),
                 *("--request-timeout", "6", "--workers", "1"),  # ends the streams of open tasks
                 *("--continue-on-failure", "--generation-database", "none", "--warnings", "off", "--no-color"),
                 *("--suppress-health-check", "all"),
@@ -142,7 +144,7 @@ def fuzz_server(folder: Path, seconds: int) -> tuple[str, bool]:
     return f"{requests} requests ({cases[1] if cases else 0} cases)", not (code or died or broken)
 
 
-def fuzz_properties(folder: Path, seconds: float) -> tuple[str, bool]:
+def fuzz_properties(folder: Path, seconds: float, seed: int) -> tuple[str, bool]:
     """Runs the property tests. Returns the number of examples as text, and whether all passed."""
     log = folder / "pytest.log"
     # Collecting all tests would take as long as some of these run.
@@ -155,6 +157,7 @@ def fuzz_properties(folder: Path, seconds: float) -> tuple[str, bool]:
             "-m",
             "hypothesis",
             "--hypothesis-show-statistics",
+            f"--hypothesis-seed={seed}",
             "-pno:cacheprovider",
             *files,
         ],
@@ -175,12 +178,13 @@ def fuzz_properties(folder: Path, seconds: float) -> tuple[str, bool]:
 def main() -> int:
     """Runs both parts, the second also after a failure of the first."""
     seconds = max(3, int(os.environ.get("FUZZ_SECONDS", "60")))
+    seed = int(os.environ.get("FUZZ_SEED") or random.getrandbits(32))
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as name:
-        say(f"{seconds} s: the server for two thirds, then the property tests")
-        requests, server_passed = fuzz_server(Path(name), seconds * 2 // 3)
+        say(f"{seconds} s, FUZZ_SEED={seed}: the server for two thirds, then the property tests")
+        requests, server_passed = fuzz_server(Path(name), seconds * 2 // 3, seed)
         left = seconds - (time.monotonic() - began)  # starting and stopping the server takes time
-        examples, passed = fuzz_properties(Path(name), max(left, seconds / 3))
+        examples, passed = fuzz_properties(Path(name), max(left, seconds / 3), seed)
     say(f"{requests}, {examples} in {time.monotonic() - began:.1f}s: {'ok' if server_passed and passed else 'FAILED'}")
     return 0 if server_passed and passed else 1
 

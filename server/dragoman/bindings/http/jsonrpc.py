@@ -159,7 +159,7 @@ class JsonRpcExchange(HttpExchange):
         """Sets the status, and returns the response to a failed call. `dialect`: None if its row may not be known."""
         if not self.rpc.method:  # the envelope was not read, or is invalid
             self.rpc = json_request.partial_request(self.body)
-        error_object = errors.jsonrpc_error(error, dialect or _error_dialect(self.rpc))
+        error_object = errors.jsonrpc_error(json_request.within_params(error), dialect or _error_dialect(self.rpc))
         self.status = error_object["code"]
         return json_request.encode_error(self.rpc.id, error_object)
 
