@@ -35,8 +35,7 @@ class ErrorRow:
     verdict: Verdict
     outage: str = "does not respond"
     """For callers: "the store ...". It names no file, host or user."""
-    advice: str = ""
-    """For operators: the reason, and what to do."""
+    advice: str = ""  # for operators: the reason, and what to do
     keeps_data: bool = True  # whether the error says nothing against the data that is stored
 
 
