@@ -211,6 +211,43 @@ RULES: Final = (
         OnlyIn(r"time_ns\(\) // 1_000_000|time\.time\(\) \* 1_?000", {"ids.py": "the home"}),
         ("runtime/own.py", "now = time.time_ns() // 1_000_000"),
     ),
+    Rule(
+        "what is due is compared with the time of the store, or with a monotonic clock",
+        ("ports/store.py",),
+        OnlyIn(
+            r"\bnow_ms\b|\btime\.time\b",
+            {
+                "ids.py": "the home of both clocks",
+                "bindings/admin/maintenance.py": "a date in an export",
+                "bindings/http/connections.py": "the header Date",
+                "client/webhooks.py": "the age of a signature, whose date the sender wrote",
+                "runtime/maintenance/pauses.py": "the date of a pause",
+                "runtime/maintenance/retention.py": "watches this machine's clock for jumps",
+                "runtime/timings.py": "the clock that retention watches",
+                "security/": "credentials and keys are valid until a date",
+                "stores/sqlite/cold/blobs.py": "compared with times of files, which are this clock's",
+                "wiring/": "dates of keys, audits and upstreams",
+            },
+            (
+                "agents/",
+                "bindings/",
+                "bus/",
+                "calling/",
+                "client/",
+                "core/",
+                "ids",
+                "ports/",
+                "runtime/",
+                "security/",
+                "stores/",
+                "supervision",
+                "wire/",
+                "wiring/",
+                "worker/",
+            ),
+        ),
+        ("runtime/own.py", "due = record.wake_at <= now_ms()"),
+    ),
 )
 
 

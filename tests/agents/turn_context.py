@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Awaitable, Generator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Sequence
 from typing import Any
 
 from dragoman.agents.values import struct_of, struct_to_json
@@ -15,6 +15,7 @@ from dragoman.core.task.log import Append, ArtifactChange, IncomingMessage, New,
 from dragoman.core.task.plan import plan
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal, StepRecord
+from dragoman.ids import now_ms
 from dragoman.ports import NO_CHANGE, Agent, StateUpdate, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -46,6 +47,7 @@ class RecordingTurnContext:
         self.context_id = "context-1"
         self.owner = Owner("default", "anonymous")
         self.principal = "anonymous"
+        self.now: Callable[[], int] = now_ms
         self.shows_error_texts = True
         self.message = pb.Message(message_id="question-1", role=pb.ROLE_USER)
         self.message.parts.extend([pb.Part(text=part) if isinstance(part, str) else part for part in parts])

@@ -20,8 +20,9 @@ import dragoman
 from dragoman import Turn, retry
 from dragoman.core.errors import Unavailable
 from dragoman.core.task.log import Append, Exists
+from dragoman.ids import elapsed_clock
 from dragoman.ports import LeaseLost
-from dragoman.runtime.lease import GuardedSteps, Lease, LoopCheck, elapsed_clock, watch_lease
+from dragoman.runtime.lease import GuardedSteps, Lease, LoopCheck, watch_lease
 from dragoman.runtime.log import UnsettledClaims
 from dragoman.runtime.sessions import RETRY_INTERVAL, ClaimRecovery, Heartbeat
 from dragoman.stores.sqlite import open_store

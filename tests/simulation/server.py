@@ -200,7 +200,7 @@ class SimulatedServer:
             slots=self._slots,
             exclusive=False,
             limits=LIMITS,
-            clocks=Clocks(monotonic=host.time, elapsed=host.time, wall_ms=host.wall_ms),
+            clocks=Clocks(monotonic=host.time, elapsed=host.time, wall=lambda: host.wall_ms() / 1000),
             heartbeat=SimulatedHeartbeat,
             watchdog=NoWatchdog,
             new_key=lambda: make_task_key(host.wall_ms() * 1_000_000, IDS.random_bytes()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import sqlite3
 from pathlib import Path
@@ -16,6 +17,8 @@ from dragoman.client.calls import Client, message
 from dragoman.ports.extension import ServerExtension
 from dragoman.settings.extensions import FoundExtension
 from dragoman.settings.settings import Settings
+from dragoman.stores.sqlite import open_store
+from dragoman.testing.fixtures import artifact, finished
 from dragoman.wiring import doctor as checking
 from dragoman.wiring.doctor import Finding, check_extension, run_checks
 from dragoman.wiring.store_lock import hold_store
@@ -38,6 +41,21 @@ async def test_a_store_with_tasks_passes_all_checks(tmp_path: Path) -> None:
     assert findings["tasks"].found == "2 can be read"
     assert findings["clock"].level == findings["--http"].level == findings["agents"].level == "ok"
     assert "2 tasks" in findings["store"].found
+
+
+async def test_large_parts_without_files_are_counted(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "tasks.db")
+    await finished(store, artifact("large", "x" * 2_000_000))
+    await store.close()
+    contents = (await found(store=f"sqlite:///{tmp_path}/tasks.db"))["contents"]
+    assert contents.level == "ok"
+    shutil.rmtree(tmp_path / "tasks.db.blobs")
+    contents = (await found(store=f"sqlite:///{tmp_path}/tasks.db"))["contents"]
+    assert (contents.level, contents.found) == (
+        "fail",
+        "the files of 1 large parts are missing: their links are dead",
+    )
+    assert contents.do.endswith(f"to {tmp_path}/tasks.db.blobs")
 
 
 async def test_unreadable_tasks_are_listed(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, hold_store
+from dragoman.wiring.store_lock import StoreFileError, StoreInUseError, hold_store
 
 
 def test_a_second_process_gets_an_error_with_the_holder(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_file_with_several_names_is_refused_with_a_remedy(tmp_path: Path) -> N
         pass
     other.hardlink_to(store)
     for name in (store, other):
-        with pytest.raises(StoreLinkedError, match=r"one of 2 names .*find -samefile"), hold_store(name):
+        with pytest.raises(StoreFileError, match=r"one of 2 names .*find -samefile"), hold_store(name):
             pass
     other.unlink()
     with hold_store(store):
@@ -115,6 +115,26 @@ def test_the_holder_learns_that_the_database_file_is_missing(tmp_path: Path) -> 
     store.unlink()
     with hold_store(store) as held:
         assert held.was_lost
+
+
+def test_a_store_that_was_served_and_is_empty_is_refused(tmp_path: Path) -> None:
+    store = tmp_path / "tasks.db"
+    with hold_store(store):
+        assert store.stat().st_size > 0, "a start that is killed now is repeated"
+    with store.open("wb"):
+        pass
+    refused = pytest.raises(StoreFileError, match=r"tasks\.db was served before, and is empty now: .*dragoman restore")
+    with refused, hold_store(store):
+        pass
+    store.unlink()
+    with hold_store(store):
+        pass
+
+
+def test_an_empty_file_that_was_never_served_is_a_new_store(tmp_path: Path) -> None:
+    (tmp_path / "tasks.db").touch()
+    with hold_store(tmp_path / "tasks.db") as held:
+        assert not held.was_lost
 
 
 HOLDER = """

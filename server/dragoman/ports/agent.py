@@ -143,6 +143,9 @@ class TurnContext(Protocol):
     def context_state(self) -> bytes:
         """The agent's JSON for the conversation at the start of the turn; initially empty."""
 
+    def now(self) -> int:
+        """The store's time in milliseconds since the epoch, for steps and pauses. Follows elapsed time."""
+
     @property
     def cancel_reason(self) -> str:
         """Why the turn is to stop: `client`, `deadline`, `drain` or `lease_lost`; empty otherwise."""

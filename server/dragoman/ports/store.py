@@ -149,6 +149,12 @@ class Store(Protocol):
     def commit_counters(self) -> CommitCounters:
         """The commits of this process."""
 
+    def now(self) -> int:
+        """The store's time: milliseconds since the epoch. It follows elapsed time, whatever this machine's clock says.
+
+        All that is due at some time is compared with it. Reads no file, and asks no server.
+        """
+
     def secret(self, purpose: str) -> bytes:
         """A secret of 32 bytes for one purpose, which stays the same as long as the store exists."""
 

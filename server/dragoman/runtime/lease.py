@@ -17,6 +17,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
+from dragoman.ids import elapsed_clock
+
 T = TypeVar("T")
 
 LEASE_MARGIN: Final = 2.0
@@ -30,14 +32,6 @@ LOOP_QUESTION_INTERVAL: Final = 1.0
 
 LEASE_CHECK_INTERVAL: Final = 0.1  # seconds between two looks at a lease that has lapsed
 Clock = Callable[[], float]
-
-
-def elapsed_clock() -> float:
-    """Monotonic seconds. On Linux they include the time for which the machine was suspended."""
-    return time.clock_gettime(_CLOCK_ID)
-
-
-_CLOCK_ID: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 class Lease:

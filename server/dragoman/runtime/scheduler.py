@@ -23,7 +23,6 @@ from typing import Any, Final
 from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Asleep, Ready, TaskRecord, TaskRef
-from dragoman.ids import now_ms
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_called, is_remote
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.pauses import AgentPauses
@@ -353,7 +352,6 @@ class Wakeups:
     agents: Container[str]  # the ids of the agents served here
     reserve: Callable[[str], Reservation]  # reserves a slot for a turn of an agent
     interval: float  # seconds between two calls of `poll`
-    clock: Callable[[], int] = now_ms  # milliseconds since the epoch
     _timers: dict[TaskRef, asyncio.TimerHandle] = field(default_factory=dict, init=False)
     _waking: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
@@ -365,7 +363,7 @@ class Wakeups:
     async def poll(self) -> None:
         """Sets a timer for each turn that wakes before the next poll."""
         try:
-            records = await self.store.sleeping_tasks(self.clock() + round(self.interval * 1000), MAX_TIMERS)
+            records = await self.store.sleeping_tasks(self.store.now() + round(self.interval * 1000), MAX_TIMERS)
         except Exception as error:
             log_fault(log, "sleeping turns could not be read; retrying", error)
             return
@@ -374,7 +372,7 @@ class Wakeups:
 
     def note(self, record: TaskRecord) -> None:
         """A turn of this process went to sleep."""
-        if record.wake_at <= self.clock() + round(self.interval * 1000):
+        if record.wake_at <= self.store.now() + round(self.interval * 1000):
             self._set_timer(record)
 
     def stop(self) -> None:
@@ -384,7 +382,7 @@ class Wakeups:
     def _set_timer(self, record: TaskRecord) -> None:
         if record.agent not in self.agents or record.ref in self._timers or len(self._timers) >= MAX_TIMERS:
             return
-        delay = max(record.wake_at - self.clock(), 0) / 1000
+        delay = max(record.wake_at - self.store.now(), 0) / 1000
         self._timers[record.ref] = asyncio.get_running_loop().call_later(delay, self._start_waking, record)
 
     def _start_waking(self, record: TaskRecord) -> None:
@@ -425,13 +423,13 @@ class Scheduler:
         self._run_turns = run_turns
         self.session = session
         options = services.options
-        interval, wall_ms = options.timings.backlog_poll_interval, options.clocks.wall_ms
+        interval = options.timings.backlog_poll_interval
         self.runs = RunRegistry(options.slots)
-        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, wall_ms)
+        self.pauses = AgentPauses(services.store.key_values, self._on_resumed, services.store.now)
         self.queues = AgentQueues(
             agents, self.runs, options.worker_wait, runs_agents=options.runs_agents, is_paused=self.is_paused
         )
-        self.wakeups = Wakeups(services.store, services.event_log, agents, self.reserve, interval, wall_ms)
+        self.wakeups = Wakeups(services.store, services.event_log, agents, self.reserve, interval)
         # By agent.
         self.counts = defaultdict[str, TurnCounters](TurnCounters, {name: TurnCounters() for name in agents})
         self.on_unserved: Callable[[TaskRecord], None] = lambda _: None  # called for tasks whose agent was removed

@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dragoman.core.durations import Backoff
-from dragoman.ids import now_ms
-from dragoman.runtime.lease import elapsed_clock
+from dragoman.ids import elapsed_clock
 
 
 @dataclass(frozen=True)
@@ -68,11 +67,7 @@ class Clocks:
     monotonic: Callable[[], float] = time.monotonic  # seconds, for what has passed while the process ran
     elapsed: Callable[[], float] = elapsed_clock
     """Seconds that include the time for which the machine was suspended, for the lease."""
-    wall_ms: Callable[[], int] = now_ms  # milliseconds since the epoch, by this machine's clock
-
-    def wall(self) -> float:
-        """Seconds since the epoch, by this machine's clock."""
-        return self.wall_ms() / 1000
+    wall: Callable[[], float] = time.time  # seconds since the epoch, by this machine's clock
 
 
 SYSTEM_CLOCKS: Final = Clocks()

@@ -18,7 +18,7 @@ from dragoman.agents.workers.hub import LocalWorkerHub
 from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards import agent_spec
 from dragoman.core.cards.agent_spec import CardOverride
-from dragoman.ids import now_ms
+from dragoman.ids import SteadyClock, now_ms
 from dragoman.ports import Agent, RegistryChange
 from dragoman.ports.extension import AgentHost, StartError
 from dragoman.runtime.lease import Lease
@@ -129,7 +129,7 @@ async def _open_worker_hub(
         infra.store.worker_registry,
         registry,
         known,
-        clock=now_ms,
+        clock=SteadyClock(),
         timings=timings,
         frame_bytes=settings.limits.message_bytes,
         on_change=partial(infra.bus.publish_change, RegistryChange.WORKERS),

@@ -31,9 +31,10 @@ from dragoman.ports import Store
 from dragoman.ports.extension import StartError
 from dragoman.settings.extensions import FoundExtension, found_extensions, used_sources
 from dragoman.settings.settings import Address, Settings, SettingsError
+from dragoman.stores.sqlite.cold.backup import blob_folder, missing_blobs
 from dragoman.wiring.agent_loader import LoadError, load_own_app
 from dragoman.wiring.infra import bind_error, open_bus, open_store
-from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, hold_store
+from dragoman.wiring.store_lock import StoreFileError, StoreInUseError, hold_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 FindingLevel = Literal["ok", "warn", "fail"]
@@ -211,6 +212,8 @@ async def check_store(settings: Settings) -> list[Finding]:
         findings.append(_check_clock(stats.counted_at))
         if settings.access.api_keys:
             findings.append(await _check_api_keys(settings, store))
+        if not settings.store.is_shared:
+            findings.append(_check_blobs(settings.store.path))
         findings += [await _check_tasks(store), await _check_bus(settings, stack, store.epoch)]
     return findings
 
@@ -224,7 +227,7 @@ def _store_holder(settings: Settings) -> str:
             return ""
     except StoreInUseError as error:
         return str(error)
-    except (OSError, StoreLinkedError):  # opening the store tells why
+    except (OSError, StoreFileError):  # opening the store tells why
         return ""
 
 
@@ -237,6 +240,14 @@ def _check_disk(path: Path) -> Finding:
         do = "free some space: writes to a full disk fail; see docs/how-to/failures.md"
         return Finding("warn", "disk", space, do)
     return Finding("ok", "disk", space)
+
+
+def _check_blobs(path: Path) -> Finding:
+    folder = blob_folder(path)
+    if missing := missing_blobs(path, folder):
+        do = f"copy the folder from the machine or backup that the store came from, to {folder}"
+        return Finding("fail", "contents", f"the files of {missing} large parts are missing: their links are dead", do)
+    return Finding("ok", "contents", "every large part has its file")
 
 
 def _check_clock(store_time_ms: int) -> Finding:

@@ -32,7 +32,7 @@ from dragoman.stores.sqlite.errors import explain
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadError, load_module
 from dragoman.wiring.extensions import extension_errors
-from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, StoreLock, hold_store
+from dragoman.wiring.store_lock import StoreFileError, StoreInUseError, StoreLock, hold_store
 
 if TYPE_CHECKING:
     from dragoman.security.tls.client_certificates import CertificateAuthenticator
@@ -146,7 +146,7 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
         raise StartError(f"--store: folder {path.parent} does not exist; create it, or choose another") from error
     except StoreInUseError as error:
         raise StartError(f"{error}\nstop it, or choose another store with --store sqlite:///other.db") from error
-    except StoreLinkedError as error:
+    except StoreFileError as error:
         raise StartError(str(error)) from error
     except STORE_ERRORS as error:
         raise store_start_error(settings.store.name, error) from error

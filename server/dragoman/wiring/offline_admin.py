@@ -26,7 +26,8 @@ from dragoman.security.signing import SIGNING_KEYS_ENTRY
 from dragoman.settings.extensions import store_schemes
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite.cold.backup import RestoreResult, backup, restore
-from dragoman.wiring.infra import STORE_ERRORS, open_store, store_start_error
+from dragoman.stores.sqlite.errors import explain
+from dragoman.wiring.infra import STORE_ERRORS, open_store
 from dragoman_pb.dragoman.ops import v1 as ops
 
 
@@ -82,7 +83,7 @@ async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[Ba
             async for progress in reports:
                 yield progress
     except STORE_ERRORS as error:
-        raise store_start_error(settings.store.name, error) from error
+        raise StartError(f"{settings.store.name} cannot be copied to {destination}: {explain(error)}") from error
 
 
 def restore_store(settings: Settings, source: Path) -> RestoreResult:
@@ -91,7 +92,7 @@ def restore_store(settings: Settings, source: Path) -> RestoreResult:
     try:
         return restore(source, settings.store.path, forgotten=(SIGNING_KEYS_ENTRY,))
     except STORE_ERRORS as error:
-        raise store_start_error(str(source), error) from error
+        raise StartError(f"{settings.store.name} cannot be restored from {source}: {explain(error)}") from error
 
 
 def _require_sqlite(settings: Settings) -> None:

@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from dragoman.stores.sqlite.schema import create_private_file
+from dragoman.stores.sqlite.schema import connect, create_private_file
 
 _LOCKED_BYTE: Final = 1 << 62
 """Far behind the end of any database: SQLite locks bytes 2^30 to 2^30 + 511 of the same file."""
@@ -39,8 +39,8 @@ class StoreInUseError(Exception):
     """Another process holds the store; the text names it, the time since when, and its addresses."""
 
 
-class StoreLinkedError(Exception):
-    """The database file has several names. Its log is beside one of them, so each name shows another store."""
+class StoreFileError(Exception):
+    """The database file must not be served: it has several names, or was emptied."""
 
 
 class StoreLock:
@@ -76,10 +76,11 @@ os.register_at_fork(after_in_child=_close_in_fork)
 def hold_store(store: Path) -> Iterator[StoreLock]:
     """Locks the database file while the block runs; creates it if missing.
 
-    Raises StoreInUseError at once if another process holds it, StoreLinkedError, and OSError.
+    Raises StoreInUseError at once if another process holds it, StoreFileError, sqlite3.Error, and OSError.
     """
     notice = store.with_name(f"{store.name}-lock")
-    was_lost = not store.exists() and notice.exists()
+    existed = store.exists()
+    was_lost = not existed and notice.exists()
     create_private_file(store)
     # Of this process: closing another descriptor of the file would release SQLite's own locks on it.
     if any(os.path.samestat(os.stat(store), os.fstat(held)) for held in _held_files):
@@ -91,11 +92,19 @@ def hold_store(store: Path) -> Iterator[StoreLock]:
         except OSError as error:
             raise StoreInUseError(_describe_holder(store, notice)) from error
         if (names := os.fstat(file).st_nlink) > 1:
-            raise StoreLinkedError(
+            # Its log is beside one of them, so each name shows another store.
+            raise StoreFileError(
                 f"{store} is one of {names} names (hard links) of the same file. The newest tasks are in a log beside "
                 "the name that was served, so a server under another name would lose them: keep that name and remove "
                 f"the others (find -samefile {store.name}), or serve a copy (dragoman backup)"
             )
+        if existed and notice.exists() and not os.fstat(file).st_size:
+            raise StoreFileError(
+                f"{store} was served before, and is empty now: all its tasks are gone from it. Look for what has "
+                f"truncated it, and restore a backup (dragoman restore); to begin with no tasks, remove {store}"
+            )
+        if not existed:
+            connect(store).close()  # writes its header: without one, a start that was killed would have emptied it
         _held_files.add(file)
         lock = StoreLock(notice, was_lost=was_lost)
         lock.publish()

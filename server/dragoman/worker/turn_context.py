@@ -13,6 +13,7 @@ from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.steps import StepJournal
+from dragoman.ids import SteadyClock
 from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import decode_step, failed_turn_end
 from dragoman.runtime.lease import LeaseHold
@@ -46,6 +47,8 @@ class RemoteTurnContext:
         self.task_state = start.task_state.encode()
         self.context_state = start.context_state.encode()
         self.task_metadata = start.task_metadata.SerializeToString()
+        # The server's time: the clock of this machine may differ.
+        self.now = SteadyClock(lambda: start.now.ToMilliseconds() / 1000) if start.HasField("now") else SteadyClock()
         self.attempt = start.attempt
         self.waiting_messages = 0  # only upstream agents use it, and they run at the server
         self.previous_artifacts: Sequence[pb.Artifact] = tuple(start.previous_artifacts)

@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import signal
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,24 @@ def test_a_restored_backup_has_another_epoch(dragoman: Run, playground: Server) 
         assert dragoman("get", after, "--server", server.grpc).code == 4
 
 
+def test_a_restore_that_fails_names_its_store_and_leaves_no_file(dragoman: Run, stopped: Callable[..., Path]) -> None:
+    path = stopped("echo 1")
+    assert dragoman("backup", "copy", "--store", f"sqlite:///{path}").code == 0
+    absent = dragoman("restore", "copy", "--store", "sqlite:///no/folder/new.db")
+    assert (absent.code, "no/folder/new.db cannot be restored from copy: " in absent.err) == (1, True), absent
+    assert not list(Path.cwd().glob("new*"))
+
+
+def test_a_restore_says_that_large_parts_are_missing(dragoman: Run, stopped: Callable[..., Path]) -> None:
+    path = stopped("echo 1")
+    with sqlite3.connect(path) as store:
+        store.execute("INSERT INTO blobs (hash, size, uses) VALUES (?, 9, 1)", (bytes(32),))
+    store.close()
+    assert dragoman("backup", "copy", "--store", f"sqlite:///{path}").code == 0
+    restored = dragoman("restore", "copy", "--store", "sqlite:///new.db")
+    assert "missing      1 large part: copy has no file of them in blobs/; readers get links" in restored.out, restored
+
+
 def test_a_store_is_backed_up_with_and_without_its_server(stopped: Callable[..., Path], dragoman: Run) -> None:
     path = stopped("echo 1")
     assert dragoman("backup", "one", "--store", f"sqlite:///{path}").code == 0
@@ -220,8 +239,8 @@ def test_a_damaged_backup_is_not_restored(dragoman: Run, playground: Server) -> 
     whole = Path("copy/tasks.db").read_bytes()
     Path("copy/tasks.db").write_bytes(whole[: len(whole) // 2])
     result = dragoman("restore", "copy", "--store", "sqlite:///new.db")
-    assert (result.code, "cannot be opened" in result.err) == (1, True), result
-    assert not Path("new.db").exists()
+    assert (result.code, "new.db cannot be restored from copy: " in result.err) == (1, True), result
+    assert not list(Path.cwd().glob("new*"))
     assert "Traceback" not in result.err
 
 

@@ -27,7 +27,6 @@ from dragoman.core.errors import InvalidParams
 from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.runtime.maintenance.pauses import MAX_PAUSED_AGENTS, AgentPause, AgentPauses
-from dragoman.runtime.timings import Clocks
 from dragoman.settings.settings import Address, Settings
 from dragoman.stores.sqlite import open_store
 from dragoman.wiring.app import open_app
@@ -136,8 +135,8 @@ async def test_a_turn_that_sleeps_waits_for_the_end_of_the_pause(tmp_path: Path)
         turns.append(1)
         await turn.sleep(hours=1)
 
-    clocks = Clocks(wall_ms=lambda: now_ms() + ahead // timedelta(milliseconds=1))
-    async with open_harness(tmp_path, sleeper, clocks=clocks) as here:
+    store = open_store(tmp_path / "tasks.db", clock=lambda: now_ms() + ahead // timedelta(milliseconds=1))
+    async with open_harness(tmp_path, sleeper, store=store) as here:
         scheduler = here.runtime.scheduler
         task = await here.start("x")
         await eventually(lambda: turns)

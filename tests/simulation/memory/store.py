@@ -98,6 +98,9 @@ class MemoryStore:
         loop.call_soon(settle, future, work)
         return future
 
+    def now(self) -> int:
+        return self.database.clock()
+
     def secret(self, purpose: str) -> bytes:
         return hmac.digest(b"a store in memory", purpose.encode(), "sha256")
 

@@ -256,6 +256,15 @@ async def set_pages(store: SqliteStore, pages: int) -> None:
     await store.writer.submit(lambda connection: connection.execute(f"PRAGMA max_page_count = {pages}").fetchone())
 
 
+@pytest.mark.parametrize("code", [sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB])
+def test_nothing_is_promised_of_a_damaged_store(code: int) -> None:
+    error = sqlite3.DatabaseError("damaged")
+    error.sqlite_errorcode = code
+    assert str(failure_of(error)) == (
+        "the store is damaged; some of what it has acknowledged may be lost, this request was not done"
+    )
+
+
 async def test_a_full_store_rejects_writes_and_loses_none(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
     kept = await fill_up(store)

@@ -40,7 +40,7 @@ from dragoman.core.exceptions import describe, is_a, leaves, stack_of, text_of, 
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.core.task.steps import StepMismatch
-from dragoman.ids import IDS, now_ms
+from dragoman.ids import IDS
 from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, Pause, TurnContext, TurnResult
 from dragoman.supervision import log_exception
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -73,7 +73,7 @@ class DeclaredAgent(Generic[P, R]):
         new_id: NewId = IDS.hex,
         thread_pool: Executor = THREAD_POOL,
         inputs: InputTypes = MappingProxyType({}),
-        clock: Callable[[], int] = now_ms,
+        clock: Callable[[], int] | None = None,
         stop_timeout: float = AGENT_STOP_TIMEOUT,
     ) -> None:
         functools.update_wrapper(self, function)
@@ -136,7 +136,7 @@ class DeclaredAgent(Generic[P, R]):
                     delay = self.retry.delay(attempt)
                     then = f"; attempt {attempt + 1} of {self.retry.attempts} begins in {delay:g} s"
                     result, text = self._failed_result(output, cause, error, then)
-                    result.pause = Pause(self._clock() + round(delay * 1000), text)
+                    result.pause = Pause(output.clock() + round(delay * 1000), text)
                     return result
                 except BaseException as late:  # the result cannot be built: a state that is not JSON
                     return self._failed_result(output, late, late)[0]

@@ -25,7 +25,6 @@ from dragoman.core.limits.quotas import UsageReport, checked_usage_report
 from dragoman.core.names import ContextId, TaskId
 from dragoman.core.task import states
 from dragoman.core.task.log import ArtifactChange, StatusChange
-from dragoman.ids import now_ms
 from dragoman.ports import NO_CHANGE, TurnContext, TurnResult
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -507,12 +506,12 @@ class TurnOutput:
     _steps: TurnSteps | None = None
 
     def __init__(
-        self, turn_context: TurnContext, new_id: NewId, agent: str = "", clock: Callable[[], int] = now_ms
+        self, turn_context: TurnContext, new_id: NewId, agent: str = "", clock: Callable[[], int] | None = None
     ) -> None:
-        """`agent`: its id. `clock`: milliseconds since the epoch, for steps and pauses."""
+        """`agent`: its id. `clock`: milliseconds since the epoch, in place of the turn's."""
         self.turn_context = turn_context
         self.agent = agent
-        self.clock = clock
+        self._clock = clock
         self._new_id = new_id
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
@@ -526,6 +525,11 @@ class TurnOutput:
         earlier = turn_context.history
         before = sum(message.role == pb.ROLE_USER for message in earlier) if earlier else 0
         self._default_artifact_id = f"{DEFAULT_ARTIFACT_ID}-{before + 1}" if before else DEFAULT_ARTIFACT_ID
+
+    @property
+    def clock(self) -> Callable[[], int]:
+        """Milliseconds since the epoch, for steps and pauses."""
+        return self._clock or self.turn_context.now
 
     @property
     def is_closed(self) -> bool:

@@ -32,9 +32,9 @@ class WorkerAgent:
         self.spec = spec
         self.principal = principal
         self.last_seen = last_seen
-        self.last_seen_elsewhere = 0  # when another server on the store last noted a worker, in milliseconds
+        self.last_seen_elsewhere = 0  # when this server last read that another one has a worker, by `clock`
         self.registration = b""  # its last registration, serialized
-        self.written_at: int | None = None  # `last_seen` as this server last wrote it
+        self.stored_at = 0  # `last_seen` as this server last wrote or read it: others have other clocks
         self._clock = clock
         self.workers: deque[WorkerConnection] = deque()  # the connected ones, in rotation
         self._capacity_changed = asyncio.Event()

@@ -63,7 +63,7 @@ class LocalWorkerHub:
         self._agents: dict[str, WorkerAgent] = {}
         self.oldest_agent = ""  # the id of the agent that registered first; empty if there is none
         for entry in sorted(known, key=lambda entry: (entry.registered_at, entry.agent)):
-            if self._restore_agent(replace(entry, last_seen=clock()), last_seen_elsewhere=0) is not None:
+            if self._restore_agent(entry) is not None:
                 self.oldest_agent = self.oldest_agent or entry.agent
 
     @property
@@ -176,7 +176,7 @@ class LocalWorkerHub:
         for index, (spec, registration) in enumerate(zip(specs, hello.agents, strict=True)):
             text = registration.SerializeToString(deterministic=True)
             if (agent := self._agents.get(spec.id)) is not None:
-                agent.written_at = now  # before others can read it
+                agent.stored_at = now  # before others can read it
             stored = await self._worker_registry.register(
                 RegisteredAgent(spec.id, principal, text, registered_at=now + index, last_seen=now)
             )
@@ -187,7 +187,7 @@ class LocalWorkerHub:
                 self._on_change()
             if agent is None:
                 agent = self._agents[spec.id] = WorkerAgent(spec, principal, self._clock, now)
-            agent.spec, agent.registration, agent.written_at = spec, text, now
+            agent.spec, agent.registration, agent.stored_at = spec, text, now
             await self._agent_registry.register(agent)
 
     def _notify_capacity(self, agents: Iterable[str]) -> None:
@@ -222,25 +222,26 @@ class LocalWorkerHub:
             if agent is None:
                 if self._agent_registry.is_local(entry.agent):
                     continue  # the app now has an agent with this id
-                if (agent := self._restore_agent(entry, last_seen_elsewhere=entry.last_seen)) is not None:
+                if (agent := self._restore_agent(entry)) is not None:
+                    agent.last_seen_elsewhere = now
                     await self._agent_registry.register(agent)
             elif agent.workers:
                 if not write_presence:
                     continue
-                agent.written_at = now
+                agent.stored_at = now
                 await self._worker_registry.register(replace(entry, last_seen=now))
-            elif entry.last_seen != agent.written_at:  # a worker has registered at another server
-                agent.last_seen_elsewhere = entry.last_seen
+            elif entry.last_seen != agent.stored_at:  # a worker has registered at another server
+                agent.stored_at, agent.last_seen_elsewhere = entry.last_seen, now
                 if entry.registration != agent.registration and (spec := _spec_of_entry(entry)) is not None:
                     agent.spec, agent.registration = spec, entry.registration
                     await self._agent_registry.register(agent)
 
-    def _restore_agent(self, entry: RegisteredAgent, *, last_seen_elsewhere: int) -> WorkerAgent | None:
+    def _restore_agent(self, entry: RegisteredAgent) -> WorkerAgent | None:
         """Creates the agent of a stored entry. Logs an error and returns None if this version cannot read it."""
         if (spec := _spec_of_entry(entry)) is None:
             return None
-        agent = self._agents[entry.agent] = WorkerAgent(spec, entry.principal, self._clock, entry.last_seen)
-        agent.registration, agent.last_seen_elsewhere = entry.registration, last_seen_elsewhere
+        agent = self._agents[entry.agent] = WorkerAgent(spec, entry.principal, self._clock, self._clock())
+        agent.registration, agent.stored_at = entry.registration, entry.last_seen
         return agent
 
 

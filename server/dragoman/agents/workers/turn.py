@@ -168,6 +168,7 @@ class RemoteTurn:
             turn_number=turn_context.journal.turn_number,
             show_error_texts=turn_context.shows_error_texts,
         )
+        start.now.FromMilliseconds(turn_context.now())
         if turn_context.task_metadata:
             start.task_metadata.MergeFromString(turn_context.task_metadata)
         if turn_context.question is not None:

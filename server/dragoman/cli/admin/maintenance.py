@@ -156,6 +156,9 @@ async def restore(
         )
     if restored.pushes:
         out.line(f"pushes       {format_count(restored.pushes, 'receiver')}; events since the backup are sent again")
+    if restored.missing_blobs:
+        parts = format_count(restored.missing_blobs, "large part")
+        out.line(f"missing      {parts}: {source} has no file of them in blobs/; readers get links without content")
     out.line(f"epoch        {restored.epoch}, before {restored.previous_epoch}")
     out.line("signing      a new key signs webhooks and cards, and links to contents from before are invalid")
     out.line("cursors      of the old store are rejected (INVALID_ARGUMENT: another epoch); clients read anew")

@@ -24,7 +24,7 @@ VALUES ({SQL_NOW.format("$1")}, {SQL_NOW.format("$1")} + $2, $3) RETURNING sessi
 _RENEW_SESSION: Final = f"""
 UPDATE sessions s SET expires = {SQL_NOW.format("$2")} + $3
 FROM (SELECT expires FROM sessions WHERE session = $1) was WHERE s.session = $1
-RETURNING was.expires - {SQL_NOW.format("$2")}, left(pg_walfile_name(pg_current_wal_lsn()), 8)
+RETURNING was.expires, s.expires - $3, left(pg_walfile_name(pg_current_wal_lsn()), 8)
 """
 _LIMIT_SESSIONS: Final = f"""
 UPDATE sessions SET expires = {SQL_NOW.format("$1")} + $2
@@ -58,17 +58,19 @@ async def begin_session(
     return session
 
 
-async def renew_session(connection: Connection, session: int, fixed_now: int | None, lease: float) -> tuple[int, str]:
+async def renew_session(
+    connection: Connection, session: int, fixed_now: int | None, lease: float
+) -> tuple[int, int, str]:
     """Extends a session. An expired one becomes valid again, but not the claims that others took from it.
 
-    Returns how many milliseconds it had left, and the database's timeline, which changes with each failover. Raises
-    UnknownSession for a session that does not exist.
+    Returns its former expiry and the store's time, in milliseconds, and the database's timeline, which changes with
+    each failover. Raises UnknownSession for a session that does not exist.
     """
     row = await connection.fetchrow(_RENEW_SESSION, session, fixed_now, _lease_ms(lease))
     if row is None:
         raise UnknownSession(session)
     await connection.execute(_LIMIT_SESSIONS, fixed_now, _lease_ms(lease))
-    return row[0], row[1]
+    return row[0], row[1], row[2]
 
 
 async def local_sessions(connection: Connection, pid_namespace: str) -> dict[int, str]:

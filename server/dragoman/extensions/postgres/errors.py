@@ -89,7 +89,7 @@ ERROR_TABLE: Final[Mapping[str | type[BaseException], ErrorRow]] = {
     "72": ErrorRow(Verdict.REPEAT, "is busy"),
     "F0": ErrorRow(Verdict.REFUSED, _MISCONFIGURED, "its configuration file is invalid"),
     "XX": ErrorRow(Verdict.BROKEN, _DAMAGED, "it failed internally; see its log"),
-    "XX001": ErrorRow(Verdict.BROKEN, "is damaged", "its data is damaged; keep it, and restore a backup"),
+    "XX001": ErrorRow(Verdict.BROKEN, "is damaged", "its data is damaged; keep it, and restore a backup", False),
     "XX002": ErrorRow(Verdict.BROKEN, "is damaged", "an index is damaged; REINDEX it, and check its disk"),
     # Of the driver and this machine, by class ------------------------------------------------------------------------
     asyncpg.InvalidCachedStatementError: ErrorRow(Verdict.REPEAT, "is being migrated"),

@@ -68,7 +68,7 @@ from dragoman.extensions.postgres.maintenance.erasure import PostgresEraser
 from dragoman.extensions.postgres.pushes import PostgresPushes
 from dragoman.extensions.postgres.queries import PostgresQueryRunner
 from dragoman.extensions.postgres.schema import migrate
-from dragoman.ids import now_ms
+from dragoman.ids import SteadyClock, now_ms
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.compaction import Compactor
 from dragoman.stores.shared.tables import (
@@ -137,6 +137,7 @@ class PostgresStore:
         self.key_values = StoredKeyValues(runner)
         self.upstreams = StoredUpstreams(runner)
         self.audit = StoredAuditLog(runner, f"SELECT pg_advisory_xact_lock({AUDIT_LOCK})")
+        self.now = clock or SteadyClock()
         self._timeline = ""
         self._closed = False
 
@@ -228,14 +229,20 @@ class PostgresStore:
         )
 
     def renew_session(self, session: int, lease: float) -> int:
-        async def renew(connection: Connection) -> tuple[int, str]:
+        async def renew(connection: Connection) -> tuple[int, int, str]:
             return await claims.renew_session(connection, session, self._database.fixed_now, lease)
 
-        remaining, timeline = self._session_connection.run(renew)
+        expiry, now, timeline = self._session_connection.run(renew)
+        self.follow(now)
         if self._timeline not in ("", timeline):
             log.error(FAILOVER_ERROR, self._timeline, timeline)
         self._timeline = timeline
-        return remaining
+        return expiry - now
+
+    def follow(self, now: int) -> None:
+        """Goes on from the server's time, in milliseconds, until the next renewal. Not where a clock was passed."""
+        if isinstance(self.now, SteadyClock):
+            self.now = SteadyClock(lambda: now / 1000)
 
     async def sessions(self) -> dict[int, int]:
         return await self._database.read(claims.live_sessions, self._database.fixed_now)
@@ -359,7 +366,9 @@ async def open_store(
     await database.open()
     await maintenance.open()
     secret = bytes.fromhex(meta["secret"])
-    return PostgresStore(url, database, maintenance, meta["epoch"], secret, sizes, clock, statement_timeout)
+    store = PostgresStore(url, database, maintenance, meta["epoch"], secret, sizes, clock, statement_timeout)
+    store.follow(await database.read(database.now))
+    return store
 
 
 async def _read_meta(connection: Connection) -> dict[str, str]:

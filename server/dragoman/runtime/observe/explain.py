@@ -14,7 +14,6 @@ from dragoman.core.limits.quotas import Usage
 from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord, TaskRef
-from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.scheduler import Scheduler
@@ -57,7 +56,6 @@ class Explainer:
     agents: Mapping[str, AgentSpec]
     delivery_count: Callable[[TaskRef], int]  # subscribers of a task that are push deliveries
     retention_age: Callable[[str, int], int]  # milliseconds that a task of an agent may stay in a state, 0 for ever
-    now: Callable[[], int] = now_ms  # milliseconds since the epoch
 
     async def explain(self, task_id: str) -> list[Explanation]:
         """Explains every task with this id, which several clients may have chosen; empty when there is none."""
@@ -97,7 +95,7 @@ class Explainer:
             stopping=runner is not None and runner.stop.requested,
             subscribers=self.feeds.subscriber_count(ref) - self.delivery_count(ref),
             free_slots=max(scheduler.runs.free_slots, 0),
-            now=self.now(),
+            now=store.now(),
             retention_ms=self.retention_age(record.agent, record.state),
             status_text=await self._status_text(record),
             pushes=await store.pushes.list_configs(ref),

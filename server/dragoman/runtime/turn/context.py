@@ -167,6 +167,9 @@ class RunContext:
     def context_state(self) -> bytes:
         return self._context.data
 
+    def now(self) -> int:
+        return self._services.store.now()
+
     @property
     def canceled(self) -> bool:
         return self.stop.requested

@@ -35,8 +35,8 @@ class ErrorRow:
     verdict: Verdict
     outage: str = "does not respond"
     """For callers: "the store ...". It names no file, host or user."""
-    advice: str = ""
-    """For operators: the reason, and what to do."""
+    advice: str = ""  # for operators: the reason, and what to do
+    keeps_data: bool = True  # whether the error says nothing against the data that is stored
 
 
 FAULT: ErrorRow = ErrorRow(Verdict.FAULT)
@@ -63,6 +63,7 @@ def new_failure(
         failure = StoreFault("the store rejected a statement; the log of the server says why")
     else:
         undone = ", this request was not done" if is_write else ""
-        failure = Unavailable(f"the store {row.outage}; what it has acknowledged is safe{undone}")
+        known = "what it has acknowledged is safe" if row.keeps_data else "some of what it has acknowledged may be lost"
+        failure = Unavailable(f"the store {row.outage}; {known}{undone}")
     failure.__cause__ = error
     return failure

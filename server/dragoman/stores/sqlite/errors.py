@@ -48,7 +48,7 @@ ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
     sqlite3.SQLITE_IOERR: _refused(
         "does not respond", "the disk fails to read or write, or is full; see its free space and the system log"
     ),
-    sqlite3.SQLITE_CORRUPT: _refused("is damaged", _DAMAGED),
+    sqlite3.SQLITE_CORRUPT: _refused("is damaged", _DAMAGED, False),
     sqlite3.SQLITE_FULL: _refused(
         "is full", "the disk is full; free some space, nothing that was acknowledged is lost"
     ),
@@ -59,7 +59,9 @@ ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
     ),
     sqlite3.SQLITE_NOLFS: _refused("is full", "the file system takes no larger files"),
     sqlite3.SQLITE_NOTADB: _refused(
-        "is damaged", "the file is not a SQLite database, or its header is damaged; move it away, and restore a backup"
+        "is damaged",
+        "the file is not a SQLite database, or its header is damaged; move it away, and restore a backup",
+        False,
     ),
 }  # fmt: skip
 """By extended result code, else by primary result code (https://www.sqlite.org/rescode.html)."""

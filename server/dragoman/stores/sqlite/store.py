@@ -9,6 +9,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -30,7 +31,7 @@ from dragoman.core.task.cursors import FoundTasks, TaskPage, TaskQuery, TaskSear
 from dragoman.core.task.log import Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import DEFAULT_STORAGE_OPTIONS, StorageOptions
 from dragoman.core.task.steps import StepRecord
-from dragoman.ids import now_ms
+from dragoman.ids import SteadyClock
 from dragoman.ports import BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
 from dragoman.stores.shared import tables
 from dragoman.stores.shared.compaction import Compactor, merge_chunks
@@ -63,20 +64,21 @@ T = TypeVar("T")
 def open_store(
     path: Path,
     *,
-    clock: Callable[[], int] = now_ms,
+    clock: Callable[[], int] | None = None,
     synchronous: Synchronous = "full",
     sizes: StorageOptions = DEFAULT_STORAGE_OPTIONS,
     timings: SqliteTimings = DEFAULT_TIMINGS,
 ) -> SqliteStore:
     """Opens the database, creating or migrating it first.
 
-    clock: milliseconds. `synchronous="normal"` makes commits cheaper; a power failure may then undo the last ones, a
-    crash of the process never does. Raises sqlite3.Error, and SchemaTooNew for a file of a newer release.
+    clock: milliseconds, by default a SteadyClock. `synchronous="normal"` makes commits cheaper; a power failure may
+    then undo the last ones, a crash of the process never does. Raises sqlite3.Error, and SchemaTooNew for a file of a
+    newer release.
     """
     connection = connect(path, synchronous)
     try:
         migrate(connection)
-        return SqliteStore(path, connection, clock, sizes, timings)
+        return SqliteStore(path, connection, clock or SteadyClock(), sizes, timings)
     except BaseException:
         connection.close()
         raise
@@ -121,7 +123,7 @@ class SqliteStore:
         self._secret = secret = blobs.store_secret(connection)
         marker = blobs.reference_marker(connection)
         self.path = path
-        self._clock = clock
+        self.now = self._clock = clock
         self.epoch = str(connection.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()[0])
         self._backup_pages = timings.backup_pages
         self._checkpointer = Checkpointer(lambda: connect(path), path, timings)
@@ -197,7 +199,16 @@ class SqliteStore:
     def renew_session(self, session: int, lease: float) -> int:
         self._check_files()
         now = self._clock
-        return self.writer.write_blocking(lambda connection: claims.renew_session(connection, session, now(), lease))
+        with now.follow() if isinstance(now, SteadyClock) else nullcontext(0) as step:
+
+            def renew(connection: sqlite3.Connection) -> int:
+                claims.move_timers(connection, step)
+                return claims.renew_session(connection, session, now() + max(step, 0), lease)
+
+            remaining = self.writer.write_blocking(renew)
+        if step:
+            log.warning("the clock of this machine was set by %+.0f s; what is due moves along", step / 1000)
+        return remaining
 
     async def sessions(self) -> dict[int, int]:
         return await self._read(claims.live_sessions, self._clock())

@@ -107,6 +107,14 @@ class StoreSessions:
         due, _ = await store.pushes.due(per_share=9, max_hosts=9, longest_delay=401 * DAY)
         assert due == []
 
+    async def test_the_time_of_the_store_is_that_of_its_clock(self, store: Store, clock: Clock) -> None:
+        session = await store.open_session(10)
+        for _ in range(2):
+            assert store.now() == clock.now
+            clock.now += 5_000
+            await asyncio.to_thread(store.renew_session, session, 10)
+        assert store.now() == clock.now
+
     async def test_an_expired_session_can_be_renewed_and_returns_the_time_left(
         self, store: Store, clock: Clock
     ) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, Never, Self, cast
 
@@ -27,7 +28,6 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.names import ANONYMOUS_PRINCIPAL
 from dragoman.core.task.log import Append, Appended, Event, TaskRecord
 from dragoman.core.task.maintenance import StorageOptions
-from dragoman.ids import now_ms
 from dragoman.ports import Agent, TurnContext, TurnResult
 from dragoman.runtime import Call, Ports, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.feeds import EventStream
@@ -80,7 +80,8 @@ class AgentUnderTest:
         self.turn_timeout = turn_timeout
         self.clock = clock or Clock()
         self._ids = ids or Ids()
-        self._agents = [as_agent(testable, self._ids, _WithoutPauses) for testable in (agent, *others)]
+        kind = partial(_WithoutPauses, clock=self.clock)
+        self._agents = [as_agent(testable, self._ids, kind) for testable in (agent, *others)]
         self._identity = Identity(principal)
         self._adapters = {name: options.pop(name) for name in ("push_options", "tracer") if name in options}
         ids_of_tasks = {"new_key": self._ids.key, "new_context": self._ids.context}
@@ -462,14 +463,16 @@ class _FailureHandler(logging.Handler):
 class _WithoutPauses(DeclaredAgent[..., Any]):
     """A function whose pauses end at once, also those before another attempt: each moves its clock to its end."""
 
-    def __init__(self, function: Callable[..., Any], spec: AgentSpec, **options: Any) -> None:
-        super().__init__(function, spec, clock=lambda: now_ms() + self._skipped, **options)
-        self._skipped = 0
+    def __init__(
+        self, function: Callable[..., Any], spec: AgentSpec, *, clock: Callable[[], int], **options: Any
+    ) -> None:
+        super().__init__(function, spec, clock=lambda: clock() + self._skipped, **options)
+        self._clock_of_store, self._skipped = clock, 0
 
     async def take_turn(self, turn_context: TurnContext) -> TurnResult:
         result = await super().take_turn(turn_context)
         if result.pause is not None:
-            now = now_ms()
+            now = self._clock_of_store()
             self._skipped += max(result.pause.until - now - self._skipped, 0)
             result.pause = replace(result.pause, until=now)
         return result

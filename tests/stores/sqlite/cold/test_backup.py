@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable
-from contextlib import aclosing
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager
 from hashlib import sha256
 from pathlib import Path
 
@@ -272,12 +273,60 @@ async def test_a_backup_with_a_name_is_beside_the_store_and_its_user_s_only(tmp_
     assert modes == {"t.db.backups": 0o700, "nightly": 0o700, "tasks.db": 0o600, "backup.json": 0o600}
 
 
-async def test_a_second_backup_to_the_same_folder_is_rejected(tmp_path: Path) -> None:
+@contextmanager
+def written_by_another_process(path: Path) -> Iterator[None]:
+    handle = os.open(path, os.O_RDONLY)
+    fcntl.flock(handle, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+async def test_a_second_backup_to_the_same_folder_is_rejected_and_one_that_was_killed_replaced(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
-    (tmp_path / "copy.partial").mkdir()
-    with pytest.raises(InvalidParams, match="another backup is writing it, or one was killed"):
-        [step async for step in store.backup(tmp_path / "copy")]
+    left = tmp_path / "copy.partial" / "blobs" / "left"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"of a backup that was killed")
+    with written_by_another_process(tmp_path / "copy.partial"):
+        with pytest.raises(InvalidParams, match=r"copy\.partial is being written by another process"):
+            [step async for step in store.backup(tmp_path / "copy")]
+        assert left.exists()
+    assert [step async for step in store.backup(tmp_path / "copy")][-1].done
     await store.close()
+    assert sorted(path.name for path in (tmp_path / "copy").iterdir()) == ["backup.json", "tasks.db"]
+    assert not (tmp_path / "copy.partial").exists()
+
+
+async def test_what_a_killed_restore_left_is_replaced(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db")
+    task = (await finished(store)).record
+    [step async for step in store.backup(tmp_path / "copy")]
+    await store.close()
+    partial, blobs = tmp_path / "new.db.partial", tmp_path / "new.db.partial.blobs"
+    partial.write_bytes(b"half")
+    (tmp_path / "new.db.partial-journal").write_bytes(b"half")
+    blobs.mkdir()
+    (blobs / "left").write_bytes(b"half")
+    with written_by_another_process(partial):
+        with pytest.raises(InvalidParams, match=r"new\.db\.partial is being written by another process"):
+            copying.restore(tmp_path / "copy", tmp_path / "new.db")
+        assert (blobs / "left").exists()
+    copying.restore(tmp_path / "copy", tmp_path / "new.db")
+    assert [path.name for path in tmp_path.glob("new*")] == ["new.db"]
+    restored = open_store(tmp_path / "new.db")
+    assert await restored.locate(task.id)
+    await restored.close()
+
+
+async def test_a_copy_without_its_blobs_is_restored_and_they_are_counted(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "t.db")
+    await finished(store, artifact("large", "x" * 2_000_000))
+    [step async for step in store.backup(tmp_path / "copy")]
+    await store.close()
+    assert copying.restore(tmp_path / "copy", tmp_path / "whole.db").missing_blobs == 0
+    shutil.rmtree(tmp_path / "copy" / "blobs")
+    assert copying.restore(tmp_path / "copy", tmp_path / "new.db").missing_blobs == 1
 
 
 async def test_an_invalid_or_too_new_backup_is_not_restored(tmp_path: Path) -> None:

@@ -324,7 +324,7 @@ class Welcome(_message.Message):
     def __init__(self, principal: _Optional[str] = ..., heartbeat: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., lease: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., max_frame_bytes: _Optional[int] = ...) -> None: ...
 
 class TurnStart(_message.Message):
-    __slots__ = ("turn_id", "agent_id", "task_id", "context_id", "principal", "message", "envelope", "history", "turns_before", "question", "references", "task_state", "context_state", "attempt", "previous_artifacts", "time_limit", "traceparent", "task_metadata", "steps", "turn_number", "show_error_texts")
+    __slots__ = ("turn_id", "agent_id", "task_id", "context_id", "principal", "message", "envelope", "history", "turns_before", "question", "references", "task_state", "context_state", "attempt", "previous_artifacts", "time_limit", "traceparent", "task_metadata", "steps", "turn_number", "show_error_texts", "now")
     TURN_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_ID_FIELD_NUMBER: _ClassVar[int]
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
@@ -346,6 +346,7 @@ class TurnStart(_message.Message):
     STEPS_FIELD_NUMBER: _ClassVar[int]
     TURN_NUMBER_FIELD_NUMBER: _ClassVar[int]
     SHOW_ERROR_TEXTS_FIELD_NUMBER: _ClassVar[int]
+    NOW_FIELD_NUMBER: _ClassVar[int]
     turn_id: str
     agent_id: str
     task_id: str
@@ -367,7 +368,8 @@ class TurnStart(_message.Message):
     steps: _containers.RepeatedCompositeFieldContainer[Step]
     turn_number: int
     show_error_texts: bool
-    def __init__(self, turn_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., history: _Optional[_Iterable[_Union[_a2a_pb2.Message, _Mapping]]] = ..., turns_before: _Optional[int] = ..., question: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., references: _Optional[_Iterable[_Union[_a2a_pb2.Task, _Mapping]]] = ..., task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., attempt: _Optional[int] = ..., previous_artifacts: _Optional[_Iterable[_Union[_a2a_pb2.Artifact, _Mapping]]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., traceparent: _Optional[str] = ..., task_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., turn_number: _Optional[int] = ..., show_error_texts: bool = ...) -> None: ...
+    now: _timestamp_pb2.Timestamp
+    def __init__(self, turn_id: _Optional[str] = ..., agent_id: _Optional[str] = ..., task_id: _Optional[str] = ..., context_id: _Optional[str] = ..., principal: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., history: _Optional[_Iterable[_Union[_a2a_pb2.Message, _Mapping]]] = ..., turns_before: _Optional[int] = ..., question: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., references: _Optional[_Iterable[_Union[_a2a_pb2.Task, _Mapping]]] = ..., task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., attempt: _Optional[int] = ..., previous_artifacts: _Optional[_Iterable[_Union[_a2a_pb2.Artifact, _Mapping]]] = ..., time_limit: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., traceparent: _Optional[str] = ..., task_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ..., turn_number: _Optional[int] = ..., show_error_texts: bool = ..., now: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class Cancel(_message.Message):
     __slots__ = ("turn_id", "reason", "metadata")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import json
 import os
 import secrets
@@ -27,9 +28,9 @@ from dragoman.core.errors import InvalidParams
 from dragoman.core.task.blob_references import BLOB_NAME
 from dragoman.ports import BackupProgress
 from dragoman.stores.shared.tables import KEY_VALUE_NAME
-from dragoman.stores.sqlite.cold.blobs import fsync, renew_secret
+from dragoman.stores.sqlite.cold.blobs import BlobFiles, fsync, renew_secret
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS
-from dragoman.stores.sqlite.schema import check_version, connect
+from dragoman.stores.sqlite.schema import check_version, connect, create_private_file
 
 BACKUP_DATABASE: Final = "tasks.db"
 BACKUP_BLOBS: Final = "blobs"
@@ -59,6 +60,8 @@ class RestoreResult:
     """The epoch of the store that was backed up."""
     pushes: int = 0
     """Push configurations that continue from their cursor in the backup."""
+    missing_blobs: int = 0
+    """Large parts whose files the backup does not have: readers get a link without content."""
 
 
 def blob_folder(store: Path) -> Path:
@@ -113,33 +116,29 @@ def write_backup(
         folder.mkdir(mode=0o700, exist_ok=True)
         destination = folder / destination
     partial = _create_partial(destination)
-    try:
-        with _snapshot(store, open_source) as source:
-            (epoch,) = source.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
-            copied_at = clock()
-            # First: an erasure may remove files at any moment, and the snapshot protects rows only.
-            _link_or_copy(blob_folder(store), partial / BACKUP_BLOBS)
-            size = source.execute("PRAGMA page_size").fetchone()[0]
+    with _written(partial, "destination"), _snapshot(store, open_source) as source:
+        (epoch,) = source.execute("SELECT value FROM meta WHERE name = 'epoch'").fetchone()
+        copied_at = clock()
+        # First: an erasure may remove files at any moment, and the snapshot protects rows only.
+        _link_or_copy(blob_folder(store), partial / BACKUP_BLOBS)
+        size = source.execute("PRAGMA page_size").fetchone()[0]
 
-            def progress(_: int, remaining: int, total: int) -> None:
-                report_progress(BackupProgress((total - remaining) * size, total * size))
+        def progress(_: int, remaining: int, total: int) -> None:
+            report_progress(BackupProgress((total - remaining) * size, total * size))
 
-            # SQLite would create it readable for others; cp and tar take no part in the mode of the folder.
-            (partial / BACKUP_DATABASE).touch(0o600)
-            with closing(sqlite3.connect(partial / BACKUP_DATABASE, isolation_level=None)) as copy:
-                source.backup(copy, pages=step_pages, progress=progress)
-                copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
-                _check_integrity(copy)
-                (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
+        # SQLite would create it readable for others; cp and tar take no part in the mode of the folder.
+        (partial / BACKUP_DATABASE).touch(0o600)
+        with closing(sqlite3.connect(partial / BACKUP_DATABASE, isolation_level=None)) as copy:
+            source.backup(copy, pages=step_pages, progress=progress)
+            copy.execute("PRAGMA journal_mode = DELETE")  # one file, without a log beside it
+            _check_integrity(copy)
+            (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
         manifest = {"format": BACKUP_FORMAT, "taken": copied_at, "epoch": epoch, "tasks": tasks}
         (partial / BACKUP_MANIFEST).touch(0o600)
         (partial / BACKUP_MANIFEST).write_text(json.dumps(manifest) + "\n", "utf-8")
         _fsync(partial)
         partial.rename(destination)
-        written = sum(file.stat().st_size for file in destination.rglob("*") if file.is_file())
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
+    written = sum(file.stat().st_size for file in destination.rglob("*") if file.is_file())
     report_progress(BackupProgress(written, written, done=True))
 
 
@@ -171,15 +170,10 @@ def restore(source: Path, store: Path, forgotten: Iterable[str] = ()) -> Restore
     for existing in (store, store.with_name(f"{store.name}-wal"), blob_folder(store)):
         if existing.exists():
             raise InvalidParams.field("--store", f"{existing} already exists; move it away, or choose another store")
-    partial = store.with_name(f"{store.name}.partial")
+    partial, blobs, journal = (store.with_name(f"{store.name}.partial{end}") for end in ("", ".blobs", "-journal"))
     epoch = secrets.token_hex(4)
-    try:
-        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-    except FileExistsError:
-        raise InvalidParams.field(
-            "--store", f"{partial} exists: another restore is writing it, or one was killed; in that case remove it"
-        ) from None
-    try:
+    create_private_file(partial)
+    with _written(partial, "--store", blobs, journal):  # SQLite would apply a journal that was left
         shutil.copyfile(database, partial)
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             _check_integrity(copy)
@@ -193,16 +187,64 @@ def restore(source: Path, store: Path, forgotten: Iterable[str] = ()) -> Restore
             (tasks,) = copy.execute("SELECT count(*) FROM tasks").fetchone()
             (running,) = copy.execute("SELECT count(*) FROM tasks WHERE session > 0").fetchone()
             (pushes,) = copy.execute("SELECT count(*) FROM pushes WHERE state = 0").fetchone()
-        _copy_blobs(source / BACKUP_BLOBS, blob_folder(store))
+        _copy_blobs(source / BACKUP_BLOBS, blobs)
+        missing = missing_blobs(partial, blobs)
         _fsync(partial)
-        _rename_to_new(partial, store)
+        if blobs.exists():
+            blobs.rename(blob_folder(store))
+        try:
+            _rename_to_new(partial, store)
+        except OSError:
+            if not store.exists():  # created by a server meanwhile, which has its blobs there
+                _remove(blob_folder(store))
+            raise
         _fsync(store.parent)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        if not store.exists():  # created by a server meanwhile, which has its blobs there
-            shutil.rmtree(blob_folder(store), ignore_errors=True)
-        raise
-    return RestoreResult(tasks, running, _read_manifest(source).get("taken", 0), epoch, previous_epoch, pushes)
+    taken = _read_manifest(source).get("taken", 0)
+    return RestoreResult(tasks, running, taken, epoch, previous_epoch, pushes, missing)
+
+
+def missing_blobs(database: Path, folder: Path) -> int:
+    """The number of blobs in use whose files are not in their folder. Raises sqlite3.Error."""
+    files = BlobFiles(folder)
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        digests = connection.execute("SELECT hash FROM blobs WHERE uses > 0")
+        return sum(not files.path(digest).exists() for (digest,) in digests)
+
+
+@contextmanager
+def _written(partial: Path, field: str, *beside: Path) -> Iterator[None]:
+    """Locks a file or folder while it is written, and removes it and what is beside it at an error.
+
+    Without a lock, it was left by a process that was killed: what is in the folder, and beside it, is removed first.
+    Raises InvalidParams while another process, or backup, has the lock.
+    """
+    try:
+        handle = os.open(partial, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise InvalidParams.field(field, f"{partial} cannot be opened: {error.strerror}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise InvalidParams.field(field, f"{partial} is being written by another process; wait for it") from None
+        try:
+            for path in (*beside, *(partial.iterdir() if partial.is_dir() else ())):
+                _remove(path)
+            yield
+        except BaseException:
+            for path in (partial, *beside):
+                _remove(path)
+            raise
+    finally:
+        os.close(handle)
+
+
+def _remove(path: Path) -> None:
+    """Removes a file, or a folder with its content, if it exists."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _rename_to_new(source: Path, destination: Path) -> None:
@@ -230,11 +272,7 @@ def _create_partial(destination: Path) -> Path:
         raise InvalidParams.field("destination", f"the folder {destination.parent} does not exist")
     partial = destination.with_name(f"{destination.name}.partial")
     try:
-        partial.mkdir(mode=0o700)
-    except FileExistsError:
-        raise InvalidParams.field(
-            "destination", f"{partial} exists: another backup is writing it, or one was killed; in that case remove it"
-        ) from None
+        partial.mkdir(mode=0o700, exist_ok=True)
     except (OSError, ValueError) as error:
         raise InvalidParams.field("destination", f"{partial} cannot be created: {error}") from error
     return partial

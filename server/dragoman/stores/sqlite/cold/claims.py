@@ -39,6 +39,19 @@ def live_sessions(connection: sqlite3.Connection, now: int) -> dict[int, int]:
     return dict(connection.execute("SELECT session, expires FROM sessions WHERE expires > ?", (now,)).fetchall())
 
 
+TIMERS: Final = (
+    ("sessions", "expires"), ("tasks", "wake_at"), ("steps", "wake_at"), ("pushes", "due_at"),
+    ("pushes", "failing_since"), ("cancel_requests", "requested"),
+)  # fmt: skip
+"""Columns with the time at which something is due, or began to fail; 0 for none."""
+
+
+def move_timers(connection: sqlite3.Connection, step: int) -> None:
+    """Moves all that is due by so many milliseconds, because the store's clock does. Timestamps stay."""
+    for table, column in TIMERS if step else ():
+        connection.execute(f"UPDATE {table} SET {column} = {column} + ? WHERE {column} > 0", (step,))
+
+
 def _expiry(now: int, lease: float) -> int:
     return now + round(lease * 1000)
 
