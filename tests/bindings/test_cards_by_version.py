@@ -213,6 +213,7 @@ OPENAPI["oauth"]["flows"] = {
     "authorizationCode": AUTHORIZATION_CODE,
     "clientCredentials": {"tokenUrl": "https://id.example/token", "scopes": {}},
 }
+OPENAPI["key"]["in_"] = "header"  # as fasta2a 0.4.1 to 0.6 spells it
 EXTENSIONS = [{"uri": CITE}, {"uri": CITE + "/more", "params": {"depth": 3, "of": ["a", None]}}]
 SECURITY = [{"bearer": []}, {"oauth": ["read"], "tls": []}]
 REQUIREMENTS = [
