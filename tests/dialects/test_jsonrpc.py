@@ -92,6 +92,19 @@ async def test_an_invalid_envelope_is_rejected_with_its_code(
     assert "result" not in response
 
 
+@pytest.mark.parametrize("version", ["", "0.1", "0.2", "0.3", "1.0"])
+@pytest.mark.parametrize(("body", "literal"), [("{", "Invalid JSON payload"), ("[]", "Request payload validation error")])
+async def test_the_text_of_an_unreadable_envelope_is_literal_unless_the_caller_names_1_0(
+    connections: ServerConnections, body: str, literal: str, version: str
+) -> None:
+    _, response = await post(connections, body, **({"A2A-Version": version} if version else {}))
+    error = response["error"]
+    assert (error["message"] == literal) is (version != "1.0")
+    assert error["message"].startswith(literal)
+    if version != "1.0":
+        assert localized(error).startswith(f"{literal}: ")
+
+
 AMBIGUOUS_CALL = (
     '{"jsonrpc":"2.0","id":"s","method":"%s","params":{"message":%s,"metadata":{"snowflake":9007199254740993}}}'
 )
@@ -115,8 +128,8 @@ async def test_ambiguous_json_is_rejected_in_the_format_of_its_dialect(
         text = await answer.text()
         assert (answer.status, answer.content_type == "text/event-stream") == (200, in_stream)
     response = json.loads(text.removeprefix("data: "))
-    assert (response["id"], response["error"]["code"]) == ("s", -32602)
-    assert response["error"]["message"] == "Invalid parameters"
+    expected = (-32603, "Internal error") if method == "tasks/sendSubscribe" else (-32602, "Invalid parameters")
+    assert (response["id"], response["error"]["code"], response["error"]["message"]) == ("s", *expected)
     assert "params.metadata.snowflake" in localized(response["error"])
     async with connections.http.ws_connect("/ws") as socket:
         await socket.send_str(body)
@@ -214,7 +227,7 @@ async def test_invalid_params_are_rejected_in_the_dialect_of_the_method(
     [
         ("message/stream", {}, -32602),
         ("tasks/resubscribe", {"id": "none"}, -32001),
-        ("tasks/sendSubscribe", {"id": "x"}, -32602),
+        ("tasks/sendSubscribe", {"id": "x"}, -32603),
     ],
 )
 async def test_streams_before_1_0_return_errors_in_the_stream(

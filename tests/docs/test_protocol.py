@@ -405,7 +405,7 @@ async def test_errors(tmp_path: Path) -> None:
             ("/v1/message:send", b"{}", "application/json", 422),
         ):
             assert (await server.ask("POST", path, body, **{"Content-Type": kind})).status == status, path
-        page.says("Before 1.0, the texts of seven numbers are sent word for word")
+        page.says("Before 1.0, the texts of eleven numbers are sent word for word")
         page.says('-32700 "Invalid JSON payload", -32600 "Request payload validation error", -32601 "Method not found"')
         page.says('-32602 "Invalid parameters", -32001 "Task not found", -32002 "Task not cancelable"')
         assert (await server.call("tasks/get", {"id": "none"}))["error"] == {

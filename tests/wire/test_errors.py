@@ -57,6 +57,10 @@ LITERALS = {
     core.AgentNotFound: (-32602, "Invalid parameters"),
     core.TaskNotCancelable: (-32002, "Task not cancelable"),
     core.PushNotificationNotSupported: (-32003, "Push notification not supported"),
+    core.UnsupportedOperation: (-32004, "This operation is not supported"),
+    core.ContentTypeNotSupported: (-32005, "Incompatible content types"),
+    core.InvalidAgentResponse: (-32006, "Invalid agent response"),
+    core.InternalError: (-32603, "Internal error"),
 }
 
 
@@ -66,15 +70,27 @@ def test_before_1_0_jsonrpc_texts_are_literal_and_data_says_the_rest(
     error_class: type[A2AError], dialect: Dialect
 ) -> None:
     error = errors.jsonrpc_error(error_class("what happened, and where"), dialect)
-    assert (error["code"], error["message"]) == LITERALS[error_class]
+    number, text = LITERALS[error_class]
+    if dialect is Dialect.V01 and number == -32006:  # 0.1 has no such number
+        number, text = LITERALS[core.InternalError]
+    assert (error["code"], error["message"]) == (number, text)
     assert error["data"][-1] == {
         "@type": "type.googleapis.com/google.rpc.LocalizedMessage",
         "locale": "en-US",
         "message": "what happened, and where",
     }
     assert parse_json_error(error).message == "what happened, and where"
-    assert errors.jsonrpc_error(error_class(LITERALS[error_class][1]), dialect).get("data") is None
+    assert errors.jsonrpc_error(error_class(text), dialect).get("data") is None
     assert errors.jsonrpc_error(error_class("what happened, and where"), V1)["message"] == "what happened, and where"
+
+
+def test_streams_of_0_1_have_internal_errors_only() -> None:
+    """fasta2a 0.2: SendTaskStreamingResponse = JSONRPCResponse[..., InternalError]."""
+    for error in (core.TaskEnded(), core.InvalidParams("x: must be y"), core.TaskNotFound(), core.VersionNotSupported()):
+        found = errors.jsonrpc_error(error, Dialect.V01, in_stream=True)
+        assert (found["code"], found["message"]) == (-32603, "Internal error")
+        assert parse_json_error(found).message == error.message
+    assert errors.jsonrpc_error(core.TaskEnded(), V03, in_stream=True)["code"] == -32602
 
 
 # The table -----------------------------------------------------------------------------------------------------
@@ -350,7 +366,7 @@ def test_a_rate_limit_error_contains_the_retry_delay(seconds: float, response: s
         "metadata": {"limit": "live_tasks", "maximum": "7"},
     }
     for dialect in Dialect:
-        assert errors.jsonrpc_error(limited(seconds), dialect)["data"] == [info, retry]
+        assert errors.jsonrpc_error(limited(seconds), dialect)["data"][:2] == [info, retry]
         assert json.loads(errors.rest_error(limited(seconds), dialect).body)["error"]["details"] == [info, retry]
 
 

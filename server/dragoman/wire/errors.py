@@ -169,11 +169,11 @@ _V0_3: Final = _with_codes(
 )
 _V0_3[errors.TaskEnded] = _V0_3[errors.InvalidParams]  # in 0.3 the task id counts as an invalid parameter
 
-# In 1.0 the reason stays that of a task: its clients know no other for "not found" (1.0 §5.4).
-_GOOGLE: Final = {
-    **_V1_0_1,
-    errors.PushConfigNotFound: _V1_0_1[errors.TaskNotFound]._replace(reason="PUSH_NOTIFICATION_CONFIG_NOT_FOUND"),
-}
+# In 1.0 the reason stays that of a task: its clients map reasons to exceptions, and know no other for "not found" (1.0
+# §5.4). Before 1.0 clients read numbers, statuses and names of classes, which stay.
+_NO_PUSH_CONFIG: Final = _V1_0_1[errors.TaskNotFound]._replace(reason="PUSH_NOTIFICATION_CONFIG_NOT_FOUND")
+_V0_3[errors.PushConfigNotFound] = _NO_PUSH_CONFIG
+_GOOGLE: Final = {**_V1_0_1, errors.PushConfigNotFound: _NO_PUSH_CONFIG}
 
 _SDK_NAMES: Final = {
     -32700: "JSONParseError",
@@ -198,9 +198,13 @@ _LITERAL_MESSAGES: Final[Mapping[int, str]] = {
     -32600: "Request payload validation error",
     -32601: "Method not found",
     -32602: "Invalid parameters",
+    -32603: "Internal error",
     -32001: "Task not found",
     -32002: "Task not cancelable",
     -32003: "Push notification not supported",
+    -32004: "This operation is not supported",
+    -32005: "Incompatible content types",
+    -32006: "Invalid agent response",
 }
 """Texts that 0.x clients compare literally, by number. Over JSON-RPC only; other bindings may send longer texts."""
 
@@ -276,17 +280,18 @@ def error_message(error: BaseException, dialect: Dialect) -> str:
     """The human-readable text. Foreign exceptions may contain anything, so their text is never sent."""
     if not isinstance(error, A2AError):
         return errors.InternalError().message
-    if dialect is Dialect.V03 and isinstance(error, errors.TaskNotFound):
+    if dialect is Dialect.V03 and type(error) is errors.TaskNotFound:
         return _LITERAL_MESSAGES[-32001]
     return _clean(error.message)
 
 
-def jsonrpc_error(error: BaseException, dialect: Dialect) -> dict[str, Any]:
-    """The `error` object of a JSON-RPC response.
+def jsonrpc_error(error: BaseException, dialect: Dialect, *, in_stream: bool = False) -> dict[str, Any]:
+    """The `error` object of a JSON-RPC response. `in_stream`: of a method that streams.
 
     In 1.0, `data` is an array of typed objects, ErrorInfo first (1.0 §9.5). Earlier versions do not define `data`, so
     it is present only if it adds to the text; a text that a literal replaces is its LocalizedMessage. 0.1 defines the
-    numbers up to -32005; later ones are sent as invalid request, or as internal error if the caller is not at fault.
+    numbers up to -32005; later ones are sent as invalid request, or as internal error if the caller is not at fault. Its
+    streams have internal errors only (`SendTaskStreamingResponse`).
     """
     error = _in_dialect_terms(dialect, error)
     row = codes(error, dialect)
@@ -295,6 +300,8 @@ def jsonrpc_error(error: BaseException, dialect: Dialect) -> dict[str, Any]:
     number = row.jsonrpc
     if dialect is Dialect.V01 and -32010 <= number < -32005:
         number = -32603 if row.http >= 500 else -32600
+    if dialect is Dialect.V01 and in_stream:
+        number = -32603
     text = error_message(error, dialect)
     body: dict[str, Any] = {"code": number, "message": _LITERAL_MESSAGES.get(number, text)}
     details = _details(error, row)
