@@ -239,7 +239,8 @@ class SendOperations:
     async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
         """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit.
 
-        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task.
+        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task, even
+        if the agent is `direct`: its Message would have to be waited for.
         """
         configuration = request.configuration
         history = history_length(configuration, "configuration.historyLength")
@@ -255,7 +256,10 @@ class SendOperations:
         try:
             result = None
             while result is None:
-                result = await self._store_message(call, await self.appends.build(call, request))
+                change = await self.appends.build(call, request)
+                if not waits and change.create is not None:
+                    change.create = replace(change.create, visible=True)
+                result = await self._store_message(call, change)
             if message := await direct_reply(result):
                 return frames.frame(2, message.SerializeToString())
             if waits and result.record.has_open_turn:
