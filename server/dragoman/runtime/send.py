@@ -294,17 +294,18 @@ class SendOperations:
                     await subscriber.listen(record.ref)
                 if result.repeated and (result.created or call.cursor):
                     after = subscriber.resume(call.cursor, record.last_sequence)
-                    ended = after == record.last_sequence and not record.has_open_turn
+                    ended = after == record.last_sequence and _is_over(call, record)
                 else:
                     if result.created and history is None:
                         event = result.events[0]
                     else:
                         snapshot = await read_stored_task(self.store, result, history)
                         record, event = snapshot.record, task_event(snapshot)
-                    ended = not record.has_open_turn
+                    ended = _is_over(call, record)
                     yield subscriber.start_with(event)
                 while not ended:
-                    batch, ended = split_at_end(await subscriber.next_batch(), 0)
+                    batch = await subscriber.next_batch()
+                    batch, ended = split_at_end(batch, 0, waits_for_auth=call.waits_for_auth)
                     yield batch
         finally:
             self.admission.close_stream(call.caller.identity)
@@ -394,6 +395,11 @@ class SendOperations:
         except Unavailable as error:
             return known_task(result, history, error).task
         return None
+
+
+def _is_over(call: Call, record: TaskRecord) -> bool:
+    """Whether the stream of a send ends at once for a task in this state."""
+    return not record.has_open_turn and not (call.waits_for_auth and record.state == states.AUTH_REQUIRED)
 
 
 async def _done_by(future: asyncio.Future[Any], deadline: float) -> bool:

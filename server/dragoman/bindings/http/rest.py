@@ -35,6 +35,7 @@ from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAG
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
+from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import CachedResponse, cached_encoding
 from dragoman.runtime.access import Call
@@ -174,6 +175,7 @@ class RestExchange(HttpExchange):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
+            waits_for_auth=self._route.is_google,
             dialect=dialect.value,
             extensions=self.extensions,
             cursor=self.headers.get(CURSOR_HEADER, ""),
@@ -223,8 +225,8 @@ class RestExchange(HttpExchange):
         return await self.pipeline.operations.read.dialect_of(self.caller, task_id) == Dialect.RUST.value
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
-        row, turn, self.status = self.row, self.row.turn, 200
-        as_array = self._route.is_google and _wants_array(self.request, self._format)
+        row, turn, is_google, self.status = self.row, self.row.turn, self._route.is_google, 200
+        as_array = is_google and _wants_array(self.request, self._format)
         encoders = row.stream_encoders(base64_files=self._base64_files)
         if self._is_rust:
             encoders = event_encoders.RUST_STREAM_ENCODERS
@@ -234,7 +236,9 @@ class RestExchange(HttpExchange):
         adapt_event = event_adapter(self.extensions)
 
         def encode_event(event: Event) -> bytes:
-            return encode(adapt_event(event), turn and event.ends)
+            # In Google's form AUTH_REQUIRED is neither interrupted nor terminal: the stream goes on.
+            is_last = turn and event.ends and not (is_google and event.state == states.AUTH_REQUIRED)
+            return encode(adapt_event(event), is_last)
 
         return await self.send_events(
             events,
