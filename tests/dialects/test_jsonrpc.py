@@ -314,6 +314,24 @@ async def test_a_subscription_to_a_finished_task_is_rejected(connections: Server
         assert [event["error"]["code"] async for event in sse(answer)] == [-32004]
 
 
+RUST = {"message": {"messageId": "m", "role": "user", "parts": [{"type": "text", "text": "echo hi"}]}}
+
+
+async def test_a_list_without_a_version_is_in_the_dialect_of_its_newest_task(connections: ServerConnections) -> None:
+    await post(connections, call("message/send", {**V03, "metadata": {}}))
+    await post(connections, call("SendMessage", RUST))
+    lists = [(await post(connections, call(method, {})))[1]["result"] for method in ("tasks/list", "ListTasks")]
+    async with connections.http.get("/tasks") as answer:
+        lists.append(await answer.json())
+    for found in lists:
+        newest = found["tasks"][0]
+        assert newest["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert newest["history"][0]["parts"] == [{"type": "text", "text": "echo hi"}]
+    headers = {"A2A-Version": "1.0"}
+    async with connections.http.get("/tasks", headers=headers) as answer:
+        assert (await answer.json())["tasks"][0]["history"][0]["parts"] == [{"text": "echo hi"}]
+
+
 @pytest.mark.parametrize(
     ("method", "params", "final"),
     [("message/stream", V03, True), ("tasks/sendSubscribe", V01, True), ("SendStreamingMessage", V1, None)],

@@ -25,7 +25,7 @@ from dragoman.bindings.http.request import (
     error_headers,
     idempotency_key,
 )
-from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
+from dragoman.bindings.method_table import LIST_TASKS, SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
@@ -114,6 +114,9 @@ class JsonRpcExchange(HttpExchange):
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
         await self.choose_row_again()
+        if self.row.op is LIST_TASKS and not self.version and Dialect.RUST in _ROWS[self.rpc.method]:
+            if await self.pipeline.listed_dialect(self.caller, response) == Dialect.RUST.value:
+                self.row = _ROWS[self.rpc.method][Dialect.RUST]
         return self._response(self.result(response))
 
     def extended_card(self) -> bytes:

@@ -31,7 +31,7 @@ from dragoman.bindings.http.request import (
     idempotency_key,
     named_versions,
 )
-from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
+from dragoman.bindings.method_table import GET_TASK, LIST_TASKS, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
@@ -199,7 +199,7 @@ class RestExchange(HttpExchange):
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
         row, route = self.row, self._route
-        is_rust = self._is_rust or (row.op is GET_TASK and await self._reads_rust_task(response))
+        is_rust = self._is_rust or (row.op in (GET_TASK, LIST_TASKS) and await self._reads_rust_task(response))
         codec = protojson.compile(row.response, json_mixed.JSON_RUST) if is_rust else route.codec
 
         def message() -> Message:
@@ -219,6 +219,8 @@ class RestExchange(HttpExchange):
     async def _reads_rust_task(self, response: bytes) -> bool:
         if self.row.decode is not None or self.version == "1.0":
             return False
+        if self.row.op is LIST_TASKS:
+            return await self.pipeline.listed_dialect(self.caller, response) == Dialect.RUST.value
         if isinstance(response, CachedResponse):
             return response.dialect == Dialect.RUST.value
         task_id = request_task_id(self._dialect_request)
