@@ -39,7 +39,8 @@ async def test_a_stream_goes_on_while_the_task_waits_for_credentials(tmp_path: P
     async with open_app(settings, [lab]) as app, asyncio.timeout(60), aiohttp.ClientSession(app.http.url) as http:
         parameters = {"alt": "sse"} if is_google else {}
         async with http.post(f"{path}/message:stream", params=parameters, json=body("begin")) as answer:
-            task, finals = {}, []
+            task: dict[str, Any] = {}
+            finals: list[tuple[str, bool]] = []
             async for line in answer.content:
                 if not line.startswith(b"data:"):
                     continue

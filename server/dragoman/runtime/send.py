@@ -239,8 +239,8 @@ class SendOperations:
     async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
         """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit.
 
-        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task, even
-        if the agent is `direct`: its Message would have to be waited for.
+        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task,
+        even of a `direct` agent: its Message would have to be waited for.
         """
         configuration = request.configuration
         history = history_length(configuration, "configuration.historyLength")

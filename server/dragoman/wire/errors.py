@@ -229,14 +229,26 @@ def codes(error: BaseException, dialect: Dialect, *, table: ErrorTable = "1.0.1"
 
 
 _OLDER_PART_FIELDS: Final = ("text, raw, url, data", "text, file, data")
-_DIALECT_TERMS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
+_PROTO_V03: Final = (
+    _OLDER_PART_FIELDS,
+    ("message.parts", "message.content"),
+    (".mediaType", ""),  # a part has a media type only in its file
+    ("authentication.scheme", "authentication.schemes"),
+    ("tenant: no agent", "no agent"),  # no field of its own: a name, a parent or the path has the agent
+)
+"""`a2a.v1` as ProtoJSON: over REST of 0.3, and in Google's form."""
+
+_Terms = tuple[tuple[str, str], ...]
+_REST_V03: Final[Mapping[Dialect, _Terms]] = {Dialect.V03: _PROTO_V03}
+_GRPC_V03: Final[Mapping[Dialect, _Terms]] = {
+    Dialect.V03: (
+        *_PROTO_V03,
+        *((f"message.{name}", f"request.{name}") for name in ("content", "messageId", "role", "taskId", "contextId")),
+    )
+}
+_DIALECT_TERMS: Final[Mapping[Dialect, _Terms]] = {
     Dialect.V03: (_OLDER_PART_FIELDS,),
-    Dialect.GOOGLE: (
-        _OLDER_PART_FIELDS,
-        ("message.parts", "message.content"),
-        (".mediaType", ""),  # a part has a media type only in its file
-        ("authentication.scheme", "authentication.schemes"),
-    ),
+    Dialect.GOOGLE: _PROTO_V03,
     Dialect.V01: (
         _OLDER_PART_FIELDS,
         ("is not the context of message.taskId", "is not the session of the task"),
@@ -248,16 +260,21 @@ _DIALECT_TERMS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
 }
 """Pairs of field names: as the 1.0 validation rules write them, and as the dialect does."""
 
+_NAMES_FIELDS: Final = (InvalidParams, errors.ContentTypeNotSupported, errors.AgentNotFound)
 
-def _in_dialect_terms(dialect: Dialect, error: BaseException) -> BaseException:
+
+def _in_dialect_terms(
+    dialect: Dialect, error: BaseException, of_binding: Mapping[Dialect, _Terms] = _DIALECT_TERMS
+) -> BaseException:
     """The error with field names of the dialect in its texts, if it is one that names fields.
 
-    A lack of memory is the caller's OutOfMemory, wherever it was raised.
+    `of_binding`: the terms that differ in this binding. A lack of memory is the caller's OutOfMemory, wherever it was
+    raised.
     """
     if not isinstance(error, A2AError) and errors.lacks_memory(error):
         return errors.OutOfMemory()
-    terms = _DIALECT_TERMS.get(dialect)
-    if terms is None or not isinstance(error, (InvalidParams, errors.ContentTypeNotSupported)):
+    terms = of_binding.get(dialect) or _DIALECT_TERMS.get(dialect)
+    if terms is None or not isinstance(error, _NAMES_FIELDS):
         return error
 
     def translate(text: str) -> str:
@@ -265,9 +282,9 @@ def _in_dialect_terms(dialect: Dialect, error: BaseException) -> BaseException:
             text = text.replace(ours, theirs)
         return text
 
-    if isinstance(error, errors.ContentTypeNotSupported):
+    if not isinstance(error, InvalidParams):
         metadata = {key: translate(value) for key, value in error.metadata.items()}
-        return errors.ContentTypeNotSupported(translate(error.message), metadata=metadata)
+        return type(error)(translate(error.message), metadata=metadata)
     translated = InvalidParams(
         translate(error.message),
         violations=[Violation(translate(v.field), translate(v.description)) for v in error.violations],
@@ -290,8 +307,8 @@ def jsonrpc_error(error: BaseException, dialect: Dialect, *, in_stream: bool = F
 
     In 1.0, `data` is an array of typed objects, ErrorInfo first (1.0 §9.5). Earlier versions do not define `data`, so
     it is present only if it adds to the text; a text that a literal replaces is its LocalizedMessage. 0.1 defines the
-    numbers up to -32005; later ones are sent as invalid request, or as internal error if the caller is not at fault. Its
-    streams have internal errors only (`SendTaskStreamingResponse`).
+    numbers up to -32005; later ones are sent as invalid request, or as internal error if the caller is not at fault.
+    Its streams have internal errors only (`SendTaskStreamingResponse`).
     """
     error = _in_dialect_terms(dialect, error)
     row = codes(error, dialect)
@@ -320,7 +337,7 @@ def grpc_status(error: BaseException, dialect: Dialect, *, table: ErrorTable = "
     `ErrorClassName: text`, the only thing that 0.3 clients read. Long texts are truncated: trailers over the limit
     would lose the status.
     """
-    error = _in_dialect_terms(dialect, error)
+    error = _in_dialect_terms(dialect, error, _GRPC_V03)
     row = codes(error, dialect, table=table)
     text = error_message(error, dialect)
     if len(encoded := text.encode()) > _MAX_MESSAGE_BYTES:
@@ -369,7 +386,7 @@ def rest_error(
     SDKs) and `message` at the top level, and the AIP-193 object in `error`. `with_list`: the object also has the list
     `errors` of Google's first error format.
     """
-    error = _in_dialect_terms(dialect, error)
+    error = _in_dialect_terms(dialect, error, _REST_V03)
     row = codes(error, dialect, table=table)
     text = error_message(error, dialect)
     body: dict[str, Any] = {
@@ -421,9 +438,11 @@ def _rows(dialect: Dialect, table: ErrorTable) -> Mapping[type[Exception], Error
 
 
 def _sdk_name(row: ErrorCodes) -> str:
-    # No SDK knows this name, on purpose: one SDK subscribes with POST and retries with GET after a 405, but only if
-    # it does not know the error's name.
-    return "MethodNotAllowedError" if row.http == 405 else _SDK_NAMES[row.jsonrpc]
+    # No SDK knows these names. The first on purpose: one SDK subscribes with POST and retries with GET after a 405, but
+    # only if it does not know the error's name.
+    if row.http == 405:
+        return "MethodNotAllowedError"
+    return "AgentNotFoundError" if row.reason == "AGENT_NOT_FOUND" else _SDK_NAMES[row.jsonrpc]
 
 
 def _metadata(error: BaseException) -> dict[str, str]:

@@ -29,7 +29,14 @@ from dragoman.bindings.method_table import LIST_TASKS, SEND_MESSAGE, STREAM_MESS
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
-from dragoman.core.errors import InvalidRequest, MethodNotFound, ParseError, PayloadTooLarge, PermissionDenied, Unauthenticated
+from dragoman.core.errors import (
+    InvalidRequest,
+    MethodNotFound,
+    ParseError,
+    PayloadTooLarge,
+    PermissionDenied,
+    Unauthenticated,
+)
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime.access import Call
@@ -114,9 +121,14 @@ class JsonRpcExchange(HttpExchange):
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
         await self.choose_row_again()
-        if self.row.op is LIST_TASKS and not self.version and Dialect.RUST in _ROWS[self.rpc.method]:
-            if await self.pipeline.listed_dialect(self.caller, response) == Dialect.RUST.value:
-                self.row = _ROWS[self.rpc.method][Dialect.RUST]
+        rows = _ROWS[self.rpc.method]
+        if (
+            self.row.op is LIST_TASKS
+            and not self.version
+            and Dialect.RUST in rows
+            and await self.pipeline.listed_dialect(self.caller, response) == Dialect.RUST.value
+        ):
+            self.row = rows[Dialect.RUST]
         return self._response(self.result(response))
 
     def extended_card(self) -> bytes:
