@@ -348,6 +348,9 @@ class SendOperations:
         except AppendRejected as rejected:
             if rejected.reason == EXISTS:  # another message created this alias meanwhile: the next append continues it
                 return None
+            ended = rejected.record if rejected.reason == ENDED and call.names_tasks else None
+            if ended is not None and change.message and await self._was_last_message(ended, change.message.message):
+                return SendResult(ended, repeated=True)
             failure = _send_error(rejected)
             raise failure from rejected
         if self.on_action is not None:
@@ -373,6 +376,15 @@ class SendOperations:
             await asyncio.sleep(REPLY_POLL_INTERVAL)
         return None
 
+    async def _was_last_message(self, record: TaskRecord, message: bytes) -> bool:
+        """Whether a message has the content of the last one of its task's client.
+
+        A client that names its tasks and lost the answer sends it again. It gets the task, and no second run.
+        """
+        stored = await self.store.messages(record.ref, record.last_received - 1)
+        last = next((one for one in stored.messages if one.number == record.last_received), None) if stored else None
+        return last is not None and _content_of(last.message) == _content_of(message)
+
     async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:
         """Waits for the end of the turn that a send began or joined, until `deadline` on the loop's clock.
 
@@ -395,6 +407,13 @@ class SendOperations:
         except Unavailable as error:
             return known_task(result, history, error).task
         return None
+
+
+def _content_of(message: bytes) -> bytes:
+    """A serialized message without its id, which 0.1 does not have."""
+    content = pb.Message.FromString(message)
+    content.ClearField("message_id")
+    return content.SerializeToString(deterministic=True)
 
 
 def _is_over(call: Call, record: TaskRecord) -> bool:
