@@ -128,7 +128,6 @@ def v03_card(spec: AgentSpec, view: CardView) -> v03.AgentCard:
         url=interfaces[0].url,
         preferred_transport=interfaces[0].transport,
         additional_interfaces=interfaces,  # 0.3 §5.6.2: includes the main one
-        capabilities=v03.AgentCapabilities(state_transition_history=spec.state_transition_history),
         supports_authenticated_extended_card=view.extended,
     )
     return ParseDict(_shared_fields(spec, view, v03.OAuthFlows), card, ignore_unknown_fields=True)
