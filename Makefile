@@ -58,6 +58,10 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 test: $(ENV) ## run the tests of core and adapters as without extras, except long and browser tests (ARGS="-k name")
 	@PYTHONPATH=$(CURDIR)/tests/without_extras python -m pytest -n 2 --groups short $(ARGS)
 
+test-lowest: $(ENV) ## run the tests of `make test` with the lowest versions of every dependency (ARGS="-k name")
+	@tools/lowest_env.sh .venv/bin/python $(UV) .tools/lowest
+	@PYTHONPATH=$(CURDIR)/tests/without_extras .tools/lowest/env/bin/python -m pytest -n 2 --groups short $(ARGS)
+
 access: $(ENV) ## write docs/reference/access.md, the table of permissions, from the server's own tables
 	@python -m tests.access.write
 

@@ -38,6 +38,7 @@ from dragoman.cli import process_setup
 from dragoman.core.access.identity import Identity
 from dragoman.core.audit import AuditEntry
 from dragoman.core.errors import Unavailable
+from dragoman.core.limits.quotas import Quotas
 from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
 from dragoman.extensions.frameworks.sources import ExecutorSpec, FrameworkSettings
 from dragoman.extensions.frameworks.supervisor import ExecutorSupervisor
@@ -144,10 +145,13 @@ def in_runtime(method: str, *, at_start: bool = False, **intervals: float) -> Sc
             push = PushOptions(cast(Any, None), cast(Any, None), now=lambda: datetime.now(UTC))
             opening = open_runtime(
                 Ports(store, LocalBus(), [declare(waiting)], push if "push" in method else None),
-                RuntimeConfig(exclusive=False, timings=timings(**intervals)),
+                RuntimeConfig(
+                    exclusive=False, timings=timings(**intervals), quotas=Quotas({"stored_bytes": 1}, public=True)
+                ),
             )
             async with opening as runtime:
                 here = Harness(runtime, store)
+                await here.start()  # stored when the next one is: whoever counts then finds it
                 task = await here.start()
                 following = asyncio.ensure_future(follow(here, task.id))
                 stage.fault.armed = True
@@ -268,7 +272,7 @@ async def with_worker_registry(stage: Stage) -> AsyncIterator[None]:
 
 
 def registry_of(stage: Stage, store: Store, kind: type[LocalUpstreamRegistry]) -> LocalUpstreamRegistry:
-    return kind(lambda: cast(Any, None), store.upstreams, AesGcmSecretBox(), AgentRegistry(), clock=lambda: 1)
+    return kind(lambda: cast(Any, None), store, AesGcmSecretBox(), AgentRegistry(), clock=lambda: 1)
 
 
 @asynccontextmanager
@@ -473,7 +477,7 @@ async def with_mcp_refresh(stage: Stage) -> AsyncIterator[None]:
         async def refresh(self, entry: Any) -> None:
             stage.fault()
 
-    registry = FaultyRegistry(cast(Any, None), AgentRegistry(), max_response_bytes=1)
+    registry = FaultyRegistry(cast(Any, None), AgentRegistry(), None, max_response_bytes=1)
     stage.fault.armed = True
     async with started(Background.AGENT_REFRESH, partial(registry.run_refresh, cast(Any, UnavailableEntry()))):
         yield
@@ -615,6 +619,7 @@ ON_BOTH_STORES: Final[Mapping[Background, Scenario]] = {
     Background.PUSH_RECORDER: with_push_recorder,
     Background.RETENTION: in_runtime("erasures.inactive_states", at_start=True),
     Background.COMPACTION: in_runtime("compact", at_start=True),
+    Background.STORED_BYTES: in_runtime("erasures.measure", retention_interval=0.05),
     Background.ABSENT_AGENTS: with_remote_agent,
     Background.AUDIT: with_audit_log,
     Background.WORKER_REGISTRY: with_worker_registry,

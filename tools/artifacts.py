@@ -40,6 +40,7 @@ class Artifact(NamedTuple):
 ARTIFACTS: Final = (
     Artifact("dragoman-{}-py3-none-any.whl", "wheel", "the server, with the console, protos and OpenAPI"),
     Artifact("dragoman-{}.tar.gz", "sdist", "the sources of the server's wheel"),
+    Artifact("dragoman_client-{}-py3-none-any.whl", "wheel", "the same modules, for callers and workers"),
     Artifact("dragoman_protos-{}-py3-none-any.whl", "wheel", "messages and gRPC stubs, without the server"),
     Artifact("dragoman_protos-{}.tar.gz", "sdist", "the sources of the wheel of dragoman-protos"),
     Artifact("dragoman-{}.cdx.json", "sbom", "CycloneDX 1.6: what an installation with all extras consists of"),

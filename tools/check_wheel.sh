@@ -1,5 +1,5 @@
 #!/bin/sh
-# Checks that two builds of both packages have the same bytes: check_wheel.sh <python with hatchling> [output folder]
+# Checks that two builds of all packages have the same bytes: check_wheel.sh <python with hatchling> [output folder]
 #
 # The second build uses another copy in another folder, with other file times and modes, umask, hash seed, time zone and
 # locale, so that a dependence on any of these shows.
@@ -14,7 +14,8 @@ git ls-files -z | xargs -0 cp --parents -t "$work/two/somewhere/else"
 chmod -R go= "$work/two"
 find "$work/two" -exec touch -d 2001-02-03T04:05:06 {} +
 build() {
-  { "$python" -m hatchling build && cd gen && "$python" -m hatchling build -d ../dist; } >"$work/log" 2>&1 ||
+  { "$python" -m hatchling build && (cd gen && "$python" -m hatchling build -d ../dist) &&
+    (cd client && "$python" -m hatchling build -t wheel -d ../dist); } >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; exit 1; }
 }
 (cd "$work/one/dragoman" && export PYTHONHASHSEED=1 && build)

@@ -33,8 +33,9 @@ $ {ENV_PREFIX}API_KEY=true dragoman serve
 error: {ENV_PREFIX}API_KEY (environment): is not a setting; did you mean {ENV_PREFIX}API_KEYS?
 ```
 
-The value of a setting that can be a secret, such as `--token` or `--store`, can be in a file: `{ENV_PREFIX}TOKEN_FILE`
-has its path. The command line is no place for secrets: every user of the machine can read it (`ps`).
+The value of a setting that can be a secret, such as `--token` or `--store`, can be in a file: `{ENV_PREFIX}TOKEN_FILE`,
+`token-file` in TOML or `--token-file` has its path. The command line is no place for secrets: every user of the machine
+can read it (`ps`).
 
 Variables of the other commands, such as `{ENV_PREFIX}SERVER`, and those that Kubernetes sets for a Service called
 `dragoman` are not unknown names.

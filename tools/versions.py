@@ -18,6 +18,7 @@ _VERSION: Final = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 PLACES: Final[Mapping[str, Sequence[str]]] = {
     "pyproject.toml": (r'^version = "{}"$',),
     "gen/pyproject.toml": (r'^version = "{}"$',),
+    "client/pyproject.toml": (r'^version = "{}"$',),
     "uv.lock": (r'^name = "dragoman"\nversion = "{}"$',),
     "deploy/helm/dragoman/Chart.yaml": (r"^version: {}$", r'^appVersion: "{}"$'),
     "README.md": (r"^Dragoman {}$",),

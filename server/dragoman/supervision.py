@@ -52,6 +52,7 @@ class Background(Enum):
     PUSH_RECORDER = "push recorder"
     RETENTION = "retention"
     COMPACTION = "compaction"
+    STORED_BYTES = "stored bytes"
     ABSENT_AGENTS = "absent agents"
     AUDIT = "audit log"
     WATCHDOG = "watchdog"

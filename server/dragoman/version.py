@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from importlib import metadata
 
-try:
-    __version__ = metadata.version("dragoman")
-except metadata.PackageNotFoundError:
-    __version__ = "0+source"
+__version__ = "0+source"
+for _name in ("dragoman-client", "dragoman"):
+    with suppress(metadata.PackageNotFoundError):
+        __version__ = metadata.version(_name)

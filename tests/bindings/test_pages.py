@@ -64,6 +64,12 @@ async def test_browsers_are_redirected_to_the_console(path: str, to: str) -> Non
         assert urljoin(f"/behind/a/proxy{path}", to) == "/behind/a/proxy/console"
 
 
+async def test_slashes_after_the_console_are_removed() -> None:
+    path = "/console///"
+    async with over_http(FakeService()) as client, client.get(path, headers=BROWSER, allow_redirects=False) as response:
+        assert (response.status, response.headers["Location"]) == (302, "../")
+
+
 async def test_docs_page_and_files_are_served() -> None:
     async with over_http(FakeService()) as client:
         async with client.get("/docs") as response:

@@ -9,7 +9,7 @@ import pytest
 from tests.certificates import Authority, encrypted, write
 
 from dragoman.calling import tls
-from dragoman.calling.errors import ClientError
+from dragoman.calling.errors import ClientError, ServerUnavailable
 
 
 @pytest.mark.parametrize(
@@ -76,15 +76,18 @@ def test_default_files_can_be_set_and_reset(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "advice"),
+    ("failure", "advice", "is_temporary"),
     [
-        ("[SSL: CERTIFICATE_VERIFY_FAILED] unable to get local issuer", "--ca"),
-        ("tlsv13 alert CERTIFICATE_REQUIRED", "--cert"),
-        ("[SSL: WRONG_VERSION_NUMBER]", "the port is not encrypted"),
-        ("Socket closed", "grpcs://"),
-        ("out of memory", ""),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] unable to get local issuer", "--ca", False),
+        ("tlsv13 alert CERTIFICATE_REQUIRED", "--cert", False),
+        ("[SSL: WRONG_VERSION_NUMBER]", "the port is not encrypted", False),
+        ("Socket closed", "grpcs://", True),
+        ("out of memory", "", True),
     ],
 )
-def test_tls_failures_get_advice(failure: str, advice: str) -> None:
+def test_tls_failures_get_advice_and_only_a_closed_connection_is_retried(
+    failure: str, advice: str, is_temporary: bool
+) -> None:
     assert advice in tls.tls_advice(failure)
     assert bool(tls.tls_advice(failure)) is bool(advice)
+    assert tls.with_advice("there", ServerUnavailable.for_reason(failure)).is_temporary is is_temporary

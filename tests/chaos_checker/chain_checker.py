@@ -1,7 +1,7 @@
 """Checker of a chain run: what has to hold at each level, from the server that clients call to the agent that works.
 
-A command is followed by its number through the stores of all levels and the actions of its agent. A violation that is
-known has its kind in EXPECTED, and only where a fault of that kind explains it. All functions are pure.
+A command is followed by its number through the stores of all levels and the actions of its agent. All functions are
+pure.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Final
 
 from tests.chaos.actions import BEGIN, Action
@@ -21,32 +21,17 @@ from tests.chaos_checker.checker import StoredTask, acknowledged, keys, logs, st
 
 from dragoman.core.task import states
 
-EXPECTED: Final[Mapping[str, str]] = {
-    "tool-renamed": "a restarted server calls the tool of an A2A agent by another name before it has read its card",
-}
-"""The known kinds of violations."""
-
 TOLERANCE: Final = 0.05
 """Seconds by which an action may follow a response."""
 LATE: Final = 20.0
 """Seconds after a fault in which the tasks that it hit end."""
 
-RENAMED: Final = ("MCP_INVALID_CALL", "Unknown tool")
-"""How a call of an unknown tool fails: here, or at the server that has it no longer."""
 UNCONFIRMED: Final = "OUTCOME_UNKNOWN"
 """The reason for which a canceled task fails that no other server has confirmed."""
 BY_FAULT: Final = frozenset({"INTERRUPTED", "UPSTREAM_UNKNOWN", "MCP_UNKNOWN"})
 """Reasons for which a task may fail when a fault hits its route."""
 
 Levels = Mapping[str, Mapping[str, StoredTask]]
-
-
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One broken guarantee. `kind`: of EXPECTED; empty for one that is not expected."""
-
-    text: str
-    kind: str = ""
 
 
 @dataclass(slots=True)
@@ -77,22 +62,21 @@ class Chain:
         return any(not answer.reason for answer in self.answers)
 
 
-def judge_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> list[Violation]:
-    """Returns all violations. Actions in order, each with the number of its command as its task."""
+def judge_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> list[str]:
+    """Returns all violations, as texts. Actions in order, each with the number of its command as its task."""
     front = levels[FRONT]
     texts = [f"{name}: {text}" for name, kept in levels.items() for text in logs(history, kept)]
     for check in (acknowledged, streams, terminal, keys):
         texts += check(history, front)
     texts += _rejections(history)
-    return [*map(Violation, texts), *_of_chains(history, levels, actions)]
+    return [*texts, *_of_chains(history, levels, actions)]
 
 
-def _of_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> Iterator[Violation]:
+def _of_chains(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> Iterator[str]:
     faults = [entry for entry in history if isinstance(entry, Fault)]
     for chain in collect(history, levels, actions).values():
-        known = (*_failures(chain, faults), *_cancels(chain), *_ends(chain))
-        for one in (*map(Violation, (*_delivered_once(chain), *_results(chain))), *known):
-            yield replace(one, text=f'"{chain.command.text}": {one.text}')
+        checks = _delivered_once(chain), _results(chain), _failures(chain, faults), _cancels(chain), _ends(chain)
+        yield from (f'"{chain.command.text}": {text}' for texts in checks for text in texts)
 
 
 def collect(history: Sequence[Entry], levels: Levels, actions: Sequence[Action]) -> Mapping[int, Chain]:
@@ -168,7 +152,7 @@ def _results(chain: Chain) -> Iterator[str]:
         below = task
 
 
-def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
+def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[str]:
     """Checks that a fault on the route explains each failure."""
     for level in chain.route.levels:
         task = chain.task(level)
@@ -178,28 +162,24 @@ def _failures(chain: Chain, faults: Sequence[Fault]) -> Iterator[Violation]:
         reasons = set(re.findall(r"\w+", f"{task.reason} {task.result_text}"))
         text = f"failed at {level}: {task.reason} {task.result_text[:200]}"
         earlier = [fault for fault in faults if fault.part in chain.route.parts and fault.at <= ended + TOLERANCE]
-        if any(map(text.count, RENAMED)) and any(fault.part == MIDDLE and fault.how == "kill" for fault in earlier):
-            yield Violation(text, "tool-renamed" if chain.command.route == "deep-job" else "")
-        elif (
-            UNCONFIRMED in reasons and chain.cancel_at is not None and chain.route.hops[0].protocol is not Protocol.A2A
-        ):
+        if UNCONFIRMED in reasons and chain.cancel_at is not None and chain.route.hops[0].protocol is not Protocol.A2A:
             continue  # MCP confirms a cancel only of a task whose handle is known
         elif not BY_FAULT & reasons:
-            yield Violation(text)
+            yield text
         elif not any(created <= fault.at + fault.seconds + LATE for fault in earlier):
-            yield Violation(f"{text}, and no fault hit its route")
+            yield f"{text}, and no fault hit its route"
 
 
 # Cancels ------------------------------------------------------------------------------------------------------------
 
 
-def _cancels(chain: Chain) -> Iterator[Violation]:
+def _cancels(chain: Chain) -> Iterator[str]:
     """Checks that CANCELED means that the work behind has stopped, or was never delivered."""
     front = chain.task(FRONT)
     if front is None or front.state != states.CANCELED:
         return
     if chain.cancel_at is None:
-        yield Violation("is CANCELED, and nobody has canceled it")
+        yield "is CANCELED, and nobody has canceled it"
         return
     canceled_since = chain.canceled_at if chain.canceled_at is not None else front.times[1]
     late = [action for action in chain.actions if action.at > canceled_since + TOLERANCE]
@@ -216,10 +196,10 @@ def _cancels(chain: Chain) -> Iterator[Violation]:
     text = f"CANCELED at {canceled_since:.3f} s, {hop.callee} {what}, {len(late)} later actions"
     if late:
         text += f" until {late[-1].at - canceled_since:.3f} s later"
-    yield Violation(text)
+    yield text
 
 
-def _ends(chain: Chain) -> Iterator[Violation]:
+def _ends(chain: Chain) -> Iterator[str]:
     """Checks that tasks have ended at the end of the run, at every level below one that waits for them."""
     is_waited_for = True
     for number, level in enumerate(chain.route.levels):
@@ -235,7 +215,7 @@ def _ends(chain: Chain) -> Iterator[Violation]:
             return
         text = f"is {states.name(task.state)} at {level} at the end"
         if number == 0 and chain.is_cancel_acknowledged:
-            yield Violation(f"its cancel was acknowledged, and it {text}")
+            yield f"its cancel was acknowledged, and it {text}"
         else:
-            yield Violation(text)
+            yield text
         return

@@ -26,19 +26,18 @@ from dragoman.core.trace import CURRENT_TURN
 @pytest.fixture(autouse=True)
 def restored_loggers() -> Iterator[None]:
     """Restores the loggers that a test configures."""
-    loggers = [logging.getLogger(), *map(logging.getLogger, ("dragoman", "dragoman.access", "dragoman.turns"))]
-    before = [(logger, logger.handlers[:], logger.level) for logger in loggers]
-    disabled = [
-        (logger, logger.disabled)
-        for logger in logging.root.manager.loggerDict.values()
-        if isinstance(logger, logging.Logger)
+    known = [
+        logging.root,
+        *(one for one in logging.root.manager.loggerDict.values() if isinstance(one, logging.Logger)),
     ]
+    before = [(one, one.__class__, {**vars(one), "handlers": one.handlers[:]}) for one in known]
+    last_resort, disabled = logging.lastResort, logging.root.manager.disable
     yield
-    for logger, handlers, level in before:
-        logger.handlers[:] = handlers
-        logger.setLevel(level)
-    for logger, was_disabled in disabled:
-        logger.disabled = was_disabled
+    for logger, kind, attributes in before:
+        logger.__class__ = kind
+        vars(logger).update(attributes)
+    logging.lastResort = last_resort
+    logging.disable(disabled)  # drops the levels that loggers remember, too
 
 
 def record(**extra: object) -> logging.LogRecord:
@@ -208,23 +207,53 @@ def configures_all() -> None:
     logging.config.dictConfig({"version": 1, "root": {"level": "WARNING"}})
 
 
+def configures_ours() -> None:
+    ours = {"level": "CRITICAL", "handlers": [], "propagate": False}
+    logging.config.dictConfig({"version": 1, "loggers": {"dragoman": ours, "dragoman.agents": ours}})
+
+
+def configures_a_level_only() -> None:
+    logging.config.dictConfig({"version": 1, "incremental": True, "loggers": {"dragoman": {"level": "CRITICAL"}}})
+
+
+def configures_every_logger() -> None:
+    for logger in list(map(logging.getLogger, logging.root.manager.loggerDict)):
+        logger.handlers.clear()
+        logger.setLevel(logging.CRITICAL)
+        logger.propagate = False
+
+
 def configures_from_file() -> None:
     text = "[loggers]\nkeys=root\n[handlers]\nkeys=\n[formatters]\nkeys=\n[logger_root]\nlevel=ERROR\nhandlers=\n"
     logging.config.fileConfig(io.StringIO(text))
 
 
 @pytest.mark.parametrize(
-    "configure", [configures_all, configures_from_file, lambda: logging.basicConfig(force=True, level="ERROR")]
-)
+    "configure",
+    [
+        configures_all, configures_ours, configures_a_level_only, configures_every_logger, configures_from_file,
+        logging.disable, logging.root.handlers.clear, lambda: logging.basicConfig(force=True, level="ERROR"),
+    ],
+)  # fmt: skip
 def test_our_lines_go_on_when_an_agent_configures_logging(
     configure: Callable[[], None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     logs.configure_logging("text")
     logger = logging.getLogger("dragoman.agents")
+    assert logger.isEnabledFor(logging.INFO)  # as a logger remembers its level
     configure()
     logger.info("one")
     logger.error("two")
     assert [line[-3:] for line in capsys.readouterr().err.splitlines()] == ["one", "two"]
+
+
+def test_a_handler_that_an_agent_adds_to_ours_gets_our_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    logs.configure_logging("text")
+    written = io.StringIO()
+    logging.getLogger("dragoman").addHandler(logging.StreamHandler(written))
+    logging.getLogger("dragoman.agents").info("one")
+    assert written.getvalue() == "one\n"
+    assert capsys.readouterr().err.endswith("one\n")
 
 
 def test_the_lines_of_an_agent_go_where_its_configuration_says(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from dragoman.cli import process_setup
 from dragoman.cli.process_setup import EXTRA_OPEN_FILES, Signals, raise_open_file_limit, run_until_complete
+from dragoman.ports.extension import StartError
 
 resource = pytest.importorskip("resource")
 
@@ -55,12 +56,18 @@ def test_a_rejected_limit_is_left_unchanged(
     assert "may open 1024 files" in caplog.text
 
 
-@pytest.mark.parametrize("hard", [1, 8, 256, 1024, 2047, 2048, 2049, 5000, 9215])
+@pytest.mark.parametrize("hard", [64, 256, 1024, 2047, 2048, 2049, 5000, 9215])
 def test_two_full_ports_leave_a_part_of_few_files_free(limits: list[tuple[int, int]], hard: int) -> None:
     limits.append((min(1024, hard), hard))
     fitting = raise_open_file_limit(4096)
     assert 1 <= fitting < 4096
-    assert hard - 2 * fitting >= min(EXTRA_OPEN_FILES, hard // 2) or fitting == 1
+    assert hard - 2 * fitting >= min(EXTRA_OPEN_FILES, hard // 2)
+
+
+def test_too_few_files_are_refused_with_the_number_needed(limits: list[tuple[int, int]]) -> None:
+    limits.append((24, 24))
+    with pytest.raises(StartError, match=r"may open 24 files, .*; raise the limit to at least 64 \(ulimit -n"):
+        raise_open_file_limit(4096)
 
 
 def test_few_connections_fit_few_files(limits: list[tuple[int, int]], caplog: pytest.LogCaptureFixture) -> None:

@@ -66,6 +66,18 @@ def secured(folder: Path, keys: dict[str, Path]) -> Iterator[Server]:
         yield server
 
 
+def test_other_commands_read_the_file_with_their_key(
+    secured: Server, keys: dict[str, Path], dragoman: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert "UNAUTHENTICATED" in dragoman("agents", "list", "--server", secured.grpc).err
+    monkeypatch.setenv("DRAGOMAN_KEY_FILE", str(keys["operator"]))
+    assert dragoman("agents", "list", "--server", secured.grpc).code == 0
+    assert dragoman("agents", "list", "--server", secured.grpc, "--key", "dgm_other").code != 0  # the option goes first
+    monkeypatch.setenv("DRAGOMAN_KEY_FILE", "absent.key")
+    absent = dragoman("agents", "list", "--server", secured.grpc)
+    assert (absent.code, "DRAGOMAN_KEY_FILE (environment): absent.key cannot be read" in absent.err) == (2, True)
+
+
 def test_a_worker_with_a_key_serves_callers_with_others(secured: Server, keys: dict[str, Path], app: Path) -> None:
     text = keys["caller"].read_text().strip()
     operator = ("--server", secured.grpc, "--key", keys["operator"].read_text().strip())
@@ -119,7 +131,7 @@ def test_a_rejected_worker_prints_the_reason_and_exits(
     ("content", "text"),
     [
         (None, "absent.key cannot be read: No such file or directory"),
-        ("", "must contain one line with an API key or a token"),
+        ("", "bad.key is empty; write the value into it"),
         ("one\ntwo", "must contain one line with an API key or a token"),
     ],
 )

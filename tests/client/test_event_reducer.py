@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.client import Artifact, Event, Question, Text
+from dragoman.client import Artifact, Event, Question, Status, Text
 from dragoman.client.event_reducer import EventReducer
 from dragoman.core.task import projection
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -82,6 +82,16 @@ def test_a_repeated_question_is_reported_again_after_an_answer(text: str) -> Non
     assert not reducer.awaits_caller
     assert [type(event) for event in reducer.reduce(asking(2))] == [Question]
     assert list(reducer.reduce(asking(2))) == []
+
+
+def test_a_state_of_a_later_version_is_reported_by_its_number_and_the_task_goes_on() -> None:
+    reducer = EventReducer()
+    for number in (99, 300):
+        status = pb.TaskStatus()
+        status.state = number  # type: ignore[assignment]  # enums of protobuf are open
+        update = pb.TaskStatusUpdateEvent(task_id="t", status=status)
+        assert list(reducer.reduce(pb.StreamResponse(status_update=update))) == [Status(str(number))]
+        assert not reducer.is_over
 
 
 def test_the_task_has_the_metadata_of_the_update_that_ends_a_turn() -> None:

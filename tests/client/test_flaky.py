@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.cli import server as processes
+from tests.eventually import eventually
+from tests.postgres import free_port
 
 from dragoman import Turn, agent, retry
 from dragoman.calling import retry as retries
@@ -97,3 +101,49 @@ async def test_a_run_continues_on_a_restarted_server(
     last = events[-1]
     assert isinstance(last, Finished)
     assert (last.ok, last.result.text) == (True, "attempt 2")
+
+
+CALLERS = ("jsonrpc", "rest", "grpc")
+AGENTS = """
+from dragoman import Turn, agent
+
+@agent
+async def echo(turn: Turn) -> str:
+    return turn.text
+"""
+
+
+@pytest.mark.timeout(600)
+async def test_programs_that_connect_for_each_call_see_no_restart(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    http, grpc = (f"127.0.0.1:{free_port()}" for _ in range(2))
+    answers: dict[str, list[str]] = {binding: [] for binding in CALLERS}
+    over = asyncio.Event()
+
+    async def call(binding: str) -> None:
+        while not over.is_set():
+            async with connect(f"http://{http}", binding=binding, retry_timeout=500) as client:
+                answers[binding].append((await client.ask(f"{binding} {len(answers[binding])}")).text)
+
+    def serve() -> processes.Server:
+        return processes.start("agents.py", "--store", "sqlite:///tasks.db", cwd=tmp_path, http=http, grpc=grpc)
+
+    server = await asyncio.to_thread(serve)
+    try:
+        async with asyncio.TaskGroup() as callers:
+            for binding in CALLERS:
+                callers.create_task(call(binding))
+            for _ in range(2):
+                wanted = {binding: len(texts) + 3 for binding, texts in answers.items()}
+                await eventually(lambda: all(len(answers[one]) >= wanted[one] for one in CALLERS))  # noqa: B023
+                server.signal(signal.SIGTERM)
+                assert await asyncio.to_thread(server.ends) == 0
+                server = await asyncio.to_thread(serve)
+            over.set()
+        async with connect(f"http://{http}") as client:
+            states = [task.state async for task in client.list()]
+        assert states == ["COMPLETED"] * sum(map(len, answers.values()))
+        assert answers == {binding: [f"{binding} {n}" for n in range(len(answers[binding]))] for binding in CALLERS}
+    finally:
+        server.process.kill()
+        server.process.wait()

@@ -179,7 +179,7 @@ def _build_context(folder: Path) -> Path:
 
 def _make_base(root: Path, base: str) -> None:
     """Makes the stand-in for an image of the form `python:VERSION-slim-RELEASE`."""
-    match = re.fullmatch(r"python:(\d+\.\d+)-slim-\w+", base)
+    match = re.fullmatch(r"python:(\d+\.\d+)(?:\.\d+)?-slim-\w+(?:@sha256:[0-9a-f]{64})?", base)
     if match is None:
         raise BuildFailed(f"FROM {base}: only python:VERSION-slim-RELEASE is known here")
     python = _find_python(match[1])

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -151,6 +152,12 @@ def test_the_first_keys_come_from_the_token(image: RootImage | EngineImage, star
         assert container.exec("dragoman", "keys", "list", "--key", TOKEN).returncode != 0
         assert container.exec("dragoman", "keys", "list", "--key", worker).returncode != 0
         assert "desk" in output(container, "dragoman", "keys", "list", "--key", operator)
+
+
+def test_every_stage_begins_with_one_base_image_named_by_its_digest() -> None:
+    stages = parse_stages(DOCKERFILE.read_text())
+    (base,) = {stage.base for stage in stages} - {stage.name for stage in stages}
+    assert re.fullmatch(r"python:3\.13\.\d+-slim-\w+@sha256:[0-9a-f]{64}", base)
 
 
 def test_a_dockerfile_is_read_into_stages() -> None:

@@ -55,7 +55,7 @@ ENVELOPES: list[tuple[Any, int, Any]] = [
     ("nope", -32700, None),
     (b"\xff{}", -32700, None),
     ('{"jsonrpc": "2.0", "id": NaN, "method": "GetTask"}', -32700, None),
-    ('{"jsonrpc": "2.0", "id": "\\ud800", "method": "GetTask"}', -32700, None),
+    ('{"jsonrpc": "2.0", "id": "\\ud800", "method": "GetTask"}', -32602, None),
     ("[]", -32600, None),
     ([call("GetTask")], -32600, None),
     ("5", -32600, None),
@@ -76,6 +76,9 @@ ENVELOPES: list[tuple[Any, int, Any]] = [
     ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{"id":"a","id":"b"}}', -32602, 1),
     ('{"jsonrpc":"2.0","id":"s","method":"GetTask","params":{"id":"a","historyLength":9007199254740993}}', -32602, "s"),
     ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":' + '{"a":' * 300 + "1" + "}" * 301, -32602, 1),
+    ('{"jsonrpc":"2.0","id":"s","method":"GetTask","params":{"id":"a","historyLength":1e999}}', -32602, "s"),
+    ('{"jsonrpc":"2.0","id":"s","method":"GetTask","params":{"id":"\\ud800"}}', -32602, "s"),
+    ('{"jsonrpc":"2.0","id":"\\ud800","method":"GetTask","params":{"id":"\\ud800"}}', -32602, None),
     ('{"jsonrpc":"2.0","id":1,"id":2,"method":"GetTask"}', -32602, None),
     ('{"jsonrpc":"2.0","id":9007199254740993,"method":"GetTask"}', -32602, None),
     ('{"jsonrpc":"2.0","id":1,"method":"GetTask","params":' + '{"a":' * 2000 + "1" + "}" * 2001, -32602, None),
@@ -118,6 +121,17 @@ def localized(error: dict[str, Any]) -> str:
     return str(next(detail["message"] for detail in error["data"] if detail["@type"].endswith(".LocalizedMessage")))
 
 
+@pytest.mark.parametrize("length", ["-1", '"x"', "9007199254740993", "1e999", '0,"historyLength":1', '"\\ud800"'])
+async def test_every_error_of_a_field_names_it_within_params(connections: ServerConnections, length: str) -> None:
+    body = f'{{"jsonrpc":"2.0","id":1,"method":"GetTask","params":{{"id":"a","historyLength":{length}}}}}'
+    _, response = await post(connections, body)
+    assert violations(response["error"]) == ["historyLength"]
+
+
+def violations(error: dict[str, Any]) -> list[str]:
+    return [one["field"] for detail in error["data"] for one in detail.get("fieldViolations", ())]
+
+
 @pytest.mark.parametrize(
     ("method", "params", "in_stream"),
     [("message/send", V03, False), ("message/stream", V03, True), ("tasks/sendSubscribe", V01, True)],
@@ -132,7 +146,7 @@ async def test_ambiguous_json_is_rejected_in_the_format_of_its_dialect(
     response = json.loads(text.removeprefix("data: "))
     expected = (-32603, "Internal error") if method == "tasks/sendSubscribe" else (-32602, "Invalid parameters")
     assert (response["id"], response["error"]["code"], response["error"]["message"]) == ("s", *expected)
-    assert "params.metadata.snowflake" in localized(response["error"])
+    assert localized(response["error"]).startswith("metadata.snowflake: ")
     async with connections.http.ws_connect("/ws") as socket:
         await socket.send_str(body)
         assert await socket.receive_json() == response

@@ -18,6 +18,7 @@ def agent_host(**fields: Any) -> AgentHost:
         "app": "",
         "turns": None,
         "registry": None,
+        "key_values": None,
         "reserved_ids": [],
         "message_bytes": 100_000,
         "response_bytes": 100_000,

@@ -1,7 +1,12 @@
 // What checks.py is for Python: one line for each check and each operation of the table, and an exit status.
 
-import { readFileSync } from "node:fs";
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { createServer } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
 
 const LIMIT = 60_000;
@@ -81,6 +86,31 @@ export async function hook(body) {
   } finally {
     server.closeAllConnections();
     server.close();
+  }
+}
+
+/** Starts a separate server as a user does, without options for a client, and calls `body` with its URL. */
+export async function started(body) {
+  const folder = mkdtempSync(join(tmpdir(), "dragoman-"));
+  const listening = ["--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0", "--log-format", "json"];
+  const python = join(where.project, ".venv", "bin", "python");
+  const server = spawn(python, ["-m", "dragoman", "serve", ...listening], { cwd: folder, stdio: ["ignore", "ignore", "pipe"] });
+  const ended = once(server, "exit");
+  try {
+    const lines = createInterface({ input: server.stderr });
+    const serving = new Promise((resolve, reject) => {
+      const log = [];
+      lines.on("line", (line) => {
+        log.push(line);
+        if (line.includes('"serving"')) resolve(JSON.parse(line).http);
+      });
+      ended.then(() => reject(new Error(`the server did not start: ${log.join(" ")}`)));
+    });
+    return await body(await serving);
+  } finally {
+    server.kill();
+    await ended;
+    rmSync(folder, { recursive: true });
   }
 }
 

@@ -15,9 +15,10 @@ from tests.runtime.test_isolation import Person
 from dragoman.agents.functions.turn import Turn
 from dragoman.core.access.identity import ANONYMOUS, AccessPolicy, Caller, Identity, Isolation
 from dragoman.core.cards.agent_spec import AgentSpec
-from dragoman.core.errors import AgentNotFound, PermissionDenied, RateLimited, Unauthenticated
+from dragoman.core.errors import AgentNotFound, PermissionDenied, RateLimited, Unauthenticated, Unavailable
 from dragoman.core.limits.quotas import Quotas
 from dragoman.core.names import Owner
+from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman.runtime.access import BURST_SECONDS, Access, Admission
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -38,8 +39,12 @@ def test_the_isolation_of_the_agent_decides_whose_tasks_are_in_reach() -> None:
 def test_an_unknown_agent_is_named_in_the_error_and_so_are_the_known_ones() -> None:
     with pytest.raises(AgentNotFound, match=r'no agent "nobody" here; use one of one, two$'):
         Access(AGENTS, "one").authorize("nobody", ANONYMOUS)
-    with pytest.raises(AgentNotFound, match="none yet: no worker has connected"):
-        Access({}, "").authorize("", ANONYMOUS)
+
+
+def test_a_call_before_the_first_worker_may_be_repeated() -> None:
+    for tenant in ("", "anyone"):
+        with pytest.raises(Unavailable, match="no worker has connected"):
+            Access({}, "").authorize(tenant, ANONYMOUS)
 
 
 def test_grants_are_checked() -> None:
@@ -186,6 +191,44 @@ async def test_a_message_over_a_limit_is_rejected_with_the_limit_and_not_stored(
         assert (await here.list()).total_size == 2
         await here.cancel(tasks[0].id)
         await here.start()
+
+
+async def test_a_principal_that_stores_too_much_sends_nothing_until_some_is_erased(tmp_path: Path) -> None:
+    async with limited(tmp_path, echo, stored_bytes=5_000) as here:
+        counted, measure = here.runtime.operations.admission.stored_bytes, here.store.erasures.measure
+        assert counted is not None
+        await here.send("x" * 100)
+        await counted.count(measure)
+        tasks = [await here.send(str(number) * 500) for number in range(10)]
+        await counted.count(measure)
+        with pytest.raises(RateLimited, match=r"stored_bytes: \d+ bytes of .* at most 5000 may be") as caught:
+            await here.send("x")
+        assert caught.value.metadata == {"limit": "stored_bytes", "maximum": "5000"}
+        for task in tasks:
+            await here.store.erasures.erase(TaskSelection(task=task.id))
+        await counted.count(measure)  # of a principal that sent nothing that was accepted
+        await here.send("x")
+
+
+async def test_only_principals_that_send_are_counted_and_one_whose_count_failed_again() -> None:
+    measured: list[str] = []
+
+    async def measure(selection: TaskSelection) -> ErasureCounts:
+        measured.append(selection.principal)
+        if len(measured) == 2:
+            raise ConnectionError
+        return ErasureCounts(bytes=9)
+
+    admission = Admission(Quotas({"stored_bytes": 10}), Clock())
+    counted = admission.stored_bytes
+    assert counted is not None
+    for identity in (ALICE, BOB, BOB):
+        assert admission.quota(identity, "agent") == Quotas().quota("agent", authenticated=True)
+    with pytest.raises(ConnectionError):
+        await counted.count(measure)
+    for _ in range(2):
+        await counted.count(measure)
+    assert measured == ["alice", "bob", "bob"]
 
 
 async def test_the_slot_reserved_for_a_rejected_message_is_released(tmp_path: Path) -> None:

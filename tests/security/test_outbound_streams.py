@@ -104,7 +104,7 @@ async def test_a_silent_response_times_out() -> None:
         never.set()
 
 
-async def test_a_compressed_response_is_rejected() -> None:
+async def test_a_compressed_response_is_rejected_and_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def zipped(_: web.BaseRequest) -> web.StreamResponse:
         return web.Response(body=b"x", headers={"Content-Encoding": "br"})
 
@@ -112,6 +112,7 @@ async def test_a_compressed_response_is_rejected() -> None:
         with pytest.raises(OutboundFailed, match="compressed"):
             async with out.open("GET", f"http://127.0.0.1:{there.port}/", {}, idle_timeout=10):
                 pass
+        assert f"127.0.0.1:{there.port}: responded in br, although only identity is accepted" in caplog.messages
 
 
 async def test_a_refused_connection_is_a_connect_failure() -> None:

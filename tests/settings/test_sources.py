@@ -10,8 +10,21 @@ import pytest
 from dragoman.cli import COMMANDS, load_command
 from dragoman.settings.extensions import extension_options, installed_extensions
 from dragoman.settings.options import options_of
-from dragoman.settings.settings import Settings, SettingsError, load_settings, own_groups, setting_fields
-from dragoman.settings.sources import COMMAND_LINE_ONLY, DEFAULT_CONFIG_FILE, read_config_file, read_environment
+from dragoman.settings.settings import (
+    Settings,
+    SettingsError,
+    load_settings,
+    own_groups,
+    secret_options,
+    setting_fields,
+)
+from dragoman.settings.sources import (
+    COMMAND_LINE_ONLY,
+    DEFAULT_CONFIG_FILE,
+    file_setting,
+    read_config_file,
+    read_environment,
+)
 
 
 def test_command_line_precedes_environment_precedes_file(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +171,8 @@ def test_an_unknown_name_in_the_file_is_rejected_with_the_nearest_name() -> None
 
 def test_an_option_of_the_command_line_only_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {one.name for one in load_command("serve").params if one.name not in setting_fields()}
-    assert {*COMMAND_LINE_ONLY} == options - {"supervised", "reloading", "help"}
+    files = {*map(file_setting, secret_options())}
+    assert {*COMMAND_LINE_ONLY} == options - {"supervised", "reloading", "help"} - files
     Path("dragoman.toml").write_text("reload = true\n")
     with pytest.raises(SettingsError, match=r"^reload \(dragoman\.toml\): exists on the command line only: --reload$"):
         load_settings({})
@@ -274,6 +288,33 @@ def test_a_secret_may_be_in_a_file_that_a_variable_names(tmp_path: Path, monkeyp
         SettingsError, match=r"^DRAGOMAN_TOKEN_FILE \(environment\): .*absent cannot be read: .*No such"
     ):
         load_settings({})
+
+
+def test_every_source_takes_a_secret_from_a_file_and_the_command_line_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("in_file", "in_environment", "on_command_line"):
+        (tmp_path / name).write_text(f"token-{name}")
+    DEFAULT_CONFIG_FILE.write_text(f'token-file = "{tmp_path / "in_file"}"\n')
+    assert load_settings({}).access.token.get_secret_value() == "token-in_file"
+    monkeypatch.setenv("DRAGOMAN_TOKEN_FILE", str(tmp_path / "in_environment"))
+    assert load_settings({}).access.token.get_secret_value() == "token-in_environment"
+    option = {"token_file": str(tmp_path / "on_command_line")}
+    assert load_settings(option).access.token.get_secret_value() == "token-on_command_line"
+    with pytest.raises(SettingsError, match=r"^--token-file \(command line\): --token is set, too; remove one$"):
+        load_settings({**option, "token": "another"})
+    with pytest.raises(SettingsError, match=r"^--token-file \(command line\): .*absent cannot be read"):
+        load_settings({"token_file": str(tmp_path / "absent")})
+    monkeypatch.delenv("DRAGOMAN_TOKEN_FILE")
+    DEFAULT_CONFIG_FILE.write_text('token-file = "absent"\ntoken = "another"\n')
+    with pytest.raises(SettingsError, match=r"^token_file \(dragoman.toml\): token is set, too; remove one$"):
+        load_settings({})
+
+
+def test_an_invalid_secret_of_a_file_on_the_command_line_is_reported_there(tmp_path: Path) -> None:
+    (tmp_path / "store").write_text("nonsense")
+    with pytest.raises(SettingsError, match=r"^--store \(command line\): "):
+        load_settings({"store_file": str(tmp_path / "store")})
 
 
 def test_an_invalid_secret_is_reported_with_the_variable_of_its_file(

@@ -222,7 +222,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a failed webhook is not tried again", "G6", "core.push.delivery",
-        "return replace(record, due_at=now + report.retry_delay)", "return replace(record, due_at=0)",
+        "return replace(record, due_at=now + report.retry_delay, session=0)",
+        "return replace(record, due_at=0, session=0)",
     ),
     Mutation(
         "any sender may report a delivery", "G6", "core.push.delivery",

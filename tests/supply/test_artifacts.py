@@ -74,9 +74,10 @@ def test_a_release_with_another_file_is_rejected() -> None:
         manifest(VERSION, DAY, {}, {**FILES, "notes.txt": b""})
 
 
-def test_packages_for_an_index_are_two_wheels_and_two_sdists() -> None:
+def test_packages_for_an_index_are_three_wheels_and_two_sdists() -> None:
     assert packages(VERSION) == [
         "dragoman-7.1.0-py3-none-any.whl", "dragoman-7.1.0.tar.gz",
+        "dragoman_client-7.1.0-py3-none-any.whl",
         "dragoman_protos-7.1.0-py3-none-any.whl", "dragoman_protos-7.1.0.tar.gz",
     ]  # fmt: skip
     assert len({artifact.name for artifact in ARTIFACTS}) == len(ARTIFACTS)

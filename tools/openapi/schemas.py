@@ -219,8 +219,8 @@ SHARED_PARAMETERS: Final[dict[str, Any]] = {
         "name": "alt",
         "in": "query",
         "description": "Google's form: `json`, also for streams, which are arrays then, or `sse` for streams. Default: "
-        "`json`, and `sse` for streams if `Accept` names it. `;enum-encoding=int` after it writes enums as numbers, which "
-        "the schemas of responses do not describe.",
+        "`json`, and `sse` for streams if `Accept` names it. `;enum-encoding=int` after it writes enums as numbers, "
+        "which the schemas of responses do not describe.",
         "schema": {"type": "string", "enum": ["json", "sse"]},
     },
     "fields": {

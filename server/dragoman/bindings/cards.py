@@ -22,7 +22,14 @@ from dragoman.bindings.options import BoundAddress
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Caller
 from dragoman.core.cards.agent_spec import AgentSpec, CardOverride
 from dragoman.core.cards.security_schemes import NO_SECURITY, ServerSecurity, apply_security
-from dragoman.core.errors import AgentNotFound, ExtendedAgentCardNotConfigured, Unauthenticated, UnsupportedOperation
+from dragoman.core.errors import (
+    NO_AGENTS_YET,
+    AgentNotFound,
+    ExtendedAgentCardNotConfigured,
+    Unauthenticated,
+    Unavailable,
+    UnsupportedOperation,
+)
 from dragoman.core.names import DEFAULT_SCOPE, resource_name
 from dragoman.ports import CardSigner
 from dragoman.wire.cards import agent_card
@@ -225,7 +232,7 @@ class Cards:
     def _find_spec(self, agent: str) -> AgentSpec:
         spec = self.agents.get(agent)
         if spec is None:
-            raise AgentNotFound
+            raise AgentNotFound if self.agents else Unavailable(NO_AGENTS_YET)
         return spec
 
     def _grpc_target(self, origin: Origin | None) -> str:

@@ -89,46 +89,26 @@ _SWAGGER_FILES: Final = {
     "swagger-ui.css": ("swagger_style.css", "text/css; charset=utf-8"),
     "swagger-ui-bundle.js": ("swagger_bundle.js", "text/javascript; charset=utf-8"),
 }
-_DOCS_PAGE: Final = """\
-<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Dragoman API</title>
-<link rel="icon" href="data:,">
-<link rel="stylesheet" href="docs/swagger-ui.css">
-<style>body { margin: 0; }</style>
-</head>
-<body>
-<div id="ui"></div>
-<script src="docs/swagger-ui-bundle.js"></script>
-<script>
-"use strict";
-SwaggerUIBundle({
-  url: "openapi.json", dom_id: "#ui", deepLinking: true, docExpansion: "list", filter: true, validatorUrl: null,
-  displayRequestDuration: true, defaultModelsExpandDepth: 0, queryConfigEnabled: false,
-});
-</script>
-</body>
-</html>
-"""
-
 _INLINE_ELEMENT: Final = re.compile(r"<(script|style)>(.*?)</\1>", re.DOTALL)
+
+
+@cache
+def _docs_page() -> str:
+    return files("dragoman.bindings").joinpath("docs.html").read_text("utf-8")
 
 
 def docs_response() -> web.Response:
     """The API documentation page; its CSP allows inline code by hash, and requests to this server only."""
+    page = _docs_page()
     inline = {
-        kind: b64encode(sha256(content.encode()).digest()).decode()
-        for kind, content in _INLINE_ELEMENT.findall(_DOCS_PAGE)
+        kind: b64encode(sha256(content.encode()).digest()).decode() for kind, content in _INLINE_ELEMENT.findall(page)
     }
     policy = (
         f"default-src 'none'; script-src 'self' 'sha256-{inline['script']}'; "
         f"style-src 'self' 'sha256-{inline['style']}'; connect-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     )
-    return web.Response(body=_DOCS_PAGE.encode(), headers=html_headers(policy))
+    return web.Response(body=page.encode(), headers=html_headers(policy))
 
 
 def docs_asset(name: str) -> web.Response:
@@ -169,8 +149,8 @@ def redirect_to_console(location: str = "console") -> web.Response:
 
 def console_response(request: web.BaseRequest, file: str | None) -> web.Response:
     """A file of the console; None: its page. Raises MethodNotFound."""
-    if file == "":  # the page's relative links fail under /console/
-        return redirect_to_console("../console")
+    if file is not None and not file.strip("/"):  # the page's relative links fail under /console/
+        return redirect_to_console("../" if file else "../console")  # one slash less, of several
     name = file or _CONSOLE_PAGE
     if name not in _CONSOLE_FILES or file == _CONSOLE_PAGE:
         raise MethodNotFound(f"there is no file {name[:200]} here")

@@ -32,6 +32,9 @@ class ClientError(Exception):
     from the server. retry_after: seconds to wait before a retry, if the server named them (RetryInfo, Retry-After).
     """
 
+    is_temporary = False
+    """Whether the same call may succeed later."""
+
     def __init__(
         self,
         code: str,
@@ -138,10 +141,13 @@ class Busy(CallRefused):
     `retry_after` may name the seconds until a retry.
     """
 
+    is_temporary = True
+
 
 class ServerUnavailable(ClientError):
-    """The server did not respond, or its response was incomplete."""
+    """The server did not respond, or its response was incomplete. Not temporary: wrong certificates, a wrong port."""
 
+    is_temporary = True
     may_have_arrived = True
     """Whether the server may have begun the call."""
 

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 
 from google.protobuf.message import Message
 
-from dragoman.calling.errors import Busy, ClientError, OutcomeUnknown, ServerUnavailable
+from dragoman.calling.errors import ClientError, OutcomeUnknown
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.core.durations import Backoff
 from dragoman.core.task import states
@@ -38,7 +38,7 @@ class RetryBudget:
     async def wait(self, error: ClientError) -> None:
         """Waits before the next attempt: the server's `retry_after`, or an increasing delay. Raises the error if the
         time is up or a retry cannot help."""
-        if not isinstance(error, ServerUnavailable | Busy):
+        if not error.is_temporary:
             raise error
         now = self.clock()
         if self._failing_since is None:

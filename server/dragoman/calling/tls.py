@@ -132,4 +132,6 @@ def with_advice(address: str, failure: ClientError) -> ClientError:
     advice = tls_advice(failure.message)
     if not advice or not isinstance(failure, ServerUnavailable):
         return failure
-    return ServerUnavailable.for_address(address, advice, may_have_arrived=failure.may_have_arrived)
+    advised = ServerUnavailable.for_address(address, advice, may_have_arrived=failure.may_have_arrived)
+    advised.is_temporary = advice == _CONNECTION_CLOSED_ADVICE  # a server that stops closes connections too
+    return advised

@@ -254,14 +254,19 @@ def _hide_flag_types(command: Any, parent: Any) -> None:
 
 def _hide_types(params: Iterable[Any]) -> None:
     for param in params:
-        if param.metavar is None and param.type_descriptor.annotation is bool:
+        if param.metavar is None and getattr(param, "is_flag", False):
             param.metavar = " "
 
 
 def load_command(name: str) -> Any:
     registry = typer.Typer(rich_markup_mode="markdown", callback=lambda: None)
     if spec := COMMANDS.get(name):
-        import_module(f"dragoman.cli.{spec.module}").COMMANDS[name].add_to(registry, name)
+        try:
+            module = import_module(f"dragoman.cli.{spec.module}")
+        except ModuleNotFoundError as error:
+            text = f"{name} needs the libraries of a server ({error}): pip install dragoman in place of dragoman-client"
+            raise typer.Exit(print_error(text, ExitCode.FAILED)) from error
+        module.COMMANDS[name].add_to(registry, name)
     else:
         import_module(installed_commands()[name].module).register(registry)
     group = typer.main.get_group(registry)

@@ -71,42 +71,55 @@ def configure_logging(log_format: LogFormat, level: LogLevel = "info", *, develo
     lines at the level `debug` only: one for each would flood the log. Requests are lines in JSON, for log collectors.
     """
     lowest = getattr(logging, level.upper())
-    root, own = logging.getLogger(), logging.getLogger(_OWN_NAME)
-    # The second is for our lines when an agent's code has removed the first.
-    for logger, is_written in ((root, shorten_library_fault), (own, lambda _: not root.handlers)):
-        handler = logging.StreamHandler(sys.stderr)
-        handler.setFormatter(LOG_FORMATTERS[log_format]())
-        handler.addFilter(is_written)
-        logger.handlers[:] = [handler]
-        logger.setLevel(lowest)
-    retain_own_loggers()
-    for name in _LIBRARIES:
-        logging.getLogger(name).setLevel(max(lowest, logging.INFO))
+    for own in _own_loggers(_OwnLogger):
+        own.__class__, own.manager = logging.Logger, logging.root.manager
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(LOG_FORMATTERS[log_format]())
+    handler.addFilter(shorten_library_fault)
+    logging.root.handlers[:] = [handler]
+    logging.lastResort = handler  # for lines that no handler gets when an agent's code has removed this one
+    for name in ("", _OWN_NAME, *_LIBRARIES):
+        logging.getLogger(name).setLevel(max(lowest, logging.INFO) if name in _LIBRARIES else lowest)
     shows_turns = log_format == "text" and sys.stderr.isatty() if development is None else development
     for name, shown in (("dragoman.access", log_format == "json"), ("dragoman.turns", shows_turns)):
         logging.getLogger(name).setLevel(lowest if shown or level == "debug" else max(lowest, logging.WARNING))
+    retain_own_loggers()
 
 
 _OWN_NAME: Final = "dragoman"
 
 
-class _OwnLogger(logging.Logger):
-    """A logger that cannot be disabled; its level can be set."""
+class _OwnManager:
+    """The manager of all loggers, but without `logging.disable`. Each logger reads it for each line."""
 
-    def __setattr__(self, name: str, value: object) -> None:  # not a property: each check of a level reads it
-        if name != "disabled":
+    disable = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(logging.root.manager, name)
+
+
+class _OwnLogger(logging.Logger):
+    """A logger whose lines nobody else can turn off. Handlers can be added."""
+
+    def __setattr__(self, name: str, value: object) -> None:  # not properties: each line reads these
+        if name not in ("disabled", "level", "propagate"):
             super().__setattr__(name, value)
 
 
+def _own_loggers(kind: type[logging.Logger]) -> list[logging.Logger]:
+    """The loggers of the server that exist and are of exactly this class."""
+    loggers = list(logging.root.manager.loggerDict.items())
+    return [one for name, one in loggers if name.partition(".")[0] == _OWN_NAME and type(one) is kind]
+
+
 def retain_own_loggers() -> None:
-    """Keeps the loggers of the server that exist by now on when an agent's code configures logging.
+    """Keeps the level of the server's loggers, and their way to stderr, when an agent's code configures logging.
 
     `logging.config` disables every logger that its configuration does not name, by default. Alembic's `env.py` and most
-    examples do that, and the cause of a failed turn would be nowhere.
+    examples do that, others set the level of all loggers, and the cause of a failed turn would be nowhere.
     """
-    for name, logger in list(logging.root.manager.loggerDict.items()):
-        if name.partition(".")[0] == _OWN_NAME and type(logger) is logging.Logger:
-            logger.__class__ = _OwnLogger
+    for logger in _own_loggers(logging.Logger):
+        logger.__class__, logger.manager = _OwnLogger, _OwnManager()  # type: ignore[assignment]
 
 
 def shorten_library_fault(record: logging.LogRecord) -> bool:

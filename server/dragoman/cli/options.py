@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import difflib
+import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,6 +17,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling import tls
+from dragoman.calling.secret_files import read_secret
 from dragoman.cli.commands import argument, flag, option
 from dragoman.cli.output import state_name
 from dragoman.cli.profiles import Profile, find_profile
@@ -108,6 +110,11 @@ def _profile_of_server(ctx: typer.Context) -> tuple[str, Profile] | None:
 
 
 def _use_key(ctx: typer.Context, key: str) -> str:
+    if not _is_given(ctx, "key") and (file := os.environ.get("DRAGOMAN_KEY_FILE")):
+        try:
+            return read_secret(file)
+        except ValueError as error:
+            raise typer.BadParameter(f"DRAGOMAN_KEY_FILE (environment): {error}") from error
     if _is_given(ctx, "key") or (found := _profile_of_server(ctx)) is None:
         return key
     return found[1].read_key(found[0])

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeVar
 
 from dragoman.cli import ExitCode, format_count
 from dragoman.core.exceptions import is_a, name_of
+from dragoman.ports.extension import StartError
 from dragoman.supervision import FAILURES, describe_fault, end_process, is_expected, log_fault
 from dragoman.wiring.loop_guard import describe_running
 
@@ -191,13 +192,15 @@ async def drain_until_signal(
 EXTRA_OPEN_FILES: Final = 1024
 """Open files besides connections: store, blobs, outbound calls, and what agents open. If the system allows few files,
 half of them."""
+MIN_OPEN_FILES: Final = 64  # with fewer, gRPC aborts the process while it starts
 
 
 def raise_open_file_limit(connections: int) -> int:
     """Raises the open-file limit to fit two ports full of connections; returns how many connections per port fit.
 
-    Logs a warning if they are fewer than `connections`. A port that could take every descriptor would stop the other:
-    gRPC cannot accept a connection then, and HTTP cannot accept one to find an idle one to drop.
+    Raises StartError if too few files may be opened, and logs a warning if fewer than `connections` fit. A port that
+    could take every descriptor would stop the other: gRPC cannot accept a connection then, and HTTP cannot accept one
+    to find an idle one to drop.
     """
     try:
         import resource
@@ -214,7 +217,10 @@ def raise_open_file_limit(connections: int) -> int:
         allowed = soft
     if allowed >= needed:
         return connections
-    fitting = min(connections, max(1, (allowed - min(EXTRA_OPEN_FILES, allowed // 2)) // 2))
+    if allowed < MIN_OPEN_FILES:
+        do = f"raise the limit to at least {MIN_OPEN_FILES} (ulimit -n, LimitNOFILE)"
+        raise StartError(f"this process may open {allowed} files, which is too few for a server; {do}")
+    fitting = min(connections, (allowed - min(EXTRA_OPEN_FILES, allowed // 2)) // 2)
     if fitting < connections:
         log.warning(
             "this process may open %d files, but %d connections per port need %d: at most %d per port are accepted; "

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -18,85 +19,28 @@ from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.serve.options import serve_options
 from dragoman.settings.extensions import flatten_tables
 from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields, settings_environment
-from dragoman.settings.sources import DEFAULT_CONFIG_FILE, ENV_PREFIX, read_config_file, read_environment
+from dragoman.settings.sources import (
+    DEFAULT_CONFIG_FILE,
+    ENV_PREFIX,
+    read_config_file,
+    read_environment,
+    read_secret_files,
+)
 from dragoman.version import __version__
 
 PROJECT_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,62}")
 
-_PROJECT_FILES: Final = {
-    "agents.py": '''"""The agents of {name}. Each is a function of one argument, the turn."""
-
-from dragoman import Turn, agent
-
-
-@agent(description="Greets, after asking for a name")
-async def greeter(turn: Turn) -> str:
-    if turn.question is None:
-        turn.ask("What is your name?")
-    return f"Hello, {{turn.text}}."
-
-
-@agent(description="Counts to ten")
-async def counter(turn: Turn):
-    for number in range(1, 11):
-        yield f"{{number}}\\n"  # streams one artifact
-''',
-    "test_agents.py": '''"""Tests of the agents, in memory: no port, no server."""
-
-from agents import counter, greeter
-
-from dragoman.testing import run
-
-
-def test_the_greeter_asks_and_greets() -> None:
-    result = run(greeter, "hi", "Ada")
-    assert result.text == "Hello, Ada."
-    assert "INPUT_REQUIRED" in result.states
-
-
-def test_the_counter_counts_to_ten() -> None:
-    assert run(counter, "go").text.split() == [str(number) for number in range(1, 11)]
-''',
-    "requirements.txt": "dragoman=={version}\n",
-    "Dockerfile": """FROM python:3.13-slim
-RUN useradd --uid 10001 --no-create-home --home-dir /data agents && install -d -o agents /data
-COPY requirements.txt /agents/
-RUN pip install --no-cache-dir -r /agents/requirements.txt
-COPY agents.py /agents/
-# The addresses are all those of the container. The server refuses to start there without authentication: set
-# DRAGOMAN_API_KEYS=true, DRAGOMAN_ISSUERS or DRAGOMAN_TOKEN.
-ENV PYTHONUNBUFFERED=1 DRAGOMAN_HTTP=0.0.0.0:8080 DRAGOMAN_GRPC=0.0.0.0:50051 DRAGOMAN_LOG_FORMAT=json \\
-    DRAGOMAN_STORE=sqlite:////data/dragoman.db
-USER 10001
-WORKDIR /data
-EXPOSE 8080 50051
-HEALTHCHECK CMD ["python", "-c", "import urllib.request as r; r.urlopen('http://127.0.0.1:8080/healthz', timeout=2)"]
-CMD ["dragoman", "serve", "/agents/agents.py"]
-""",
-    ".dockerignore": "dragoman.db*\n.venv\n__pycache__\n",
-    ".gitignore": "dragoman.db*\n.venv/\n__pycache__/\n",
-    "README.md": """# {name}
-
-Agents served over A2A by Dragoman, a durable task server.
-
-```sh
-python -m venv .venv && . .venv/bin/activate
-pip install -r requirements.txt pytest
-pytest                                     # runs the agents in memory
-dragoman serve agents.py --reload          # serves them, and serves again after each change
-dragoman send hello                        # in another terminal: greeter asks for a name
-dragoman send --agent counter go --stream
-dragoman list
-```
-
-In a container, with a token:
-
-```sh
-docker build -t {image} .
-docker run --rm -p 127.0.0.1:8080:8080 -v {image}:/data -e DRAGOMAN_TOKEN=$(openssl rand -hex 24) {image}
-```
-""",
-}
+_TEMPLATES: Final = files("dragoman.cli") / "new_project"
+_PROJECT_FILES: Final = [
+    "agents.py",
+    "test_agents.py",
+    "requirements.txt",
+    "Dockerfile",
+    ".dockerignore",
+    ".gitignore",
+    "README.md",
+]
+"""The files of a project. In `new_project/NAME.txt` {name}, {image} and {version} stand for those of the project."""
 
 NEXT_STEPS: Final = """next:
   cd {folder}
@@ -115,11 +59,14 @@ def new(name: Annotated[str, argument("NAME", "The folder to create.")]) -> Exit
     folder = Path(name)
     if not PROJECT_NAME.fullmatch(folder.name):
         raise typer.BadParameter(f'"{folder.name}": use a letter, then letters, digits, - and _', param_hint="NAME")
-    values = {"name": folder.name, "image": folder.name.lower(), "version": __version__}
+    values = {"{name}": folder.name, "{image}": folder.name.lower(), "{version}": __version__}
     try:
         folder.mkdir(parents=True)
-        for file, text in _PROJECT_FILES.items():
-            (folder / file).write_text(text.format(**values), encoding="utf-8")
+        for file in _PROJECT_FILES:
+            text = _TEMPLATES.joinpath(f"{file.removeprefix('.')}.txt").read_text("utf-8")
+            for placeholder, value in values.items():
+                text = text.replace(placeholder, value)
+            (folder / file).write_text(text, encoding="utf-8")
     except OSError as error:
         problem = "already exists" if isinstance(error, FileExistsError) else error.strerror
         return print_error(f"{folder}: {problem}; choose another name", ExitCode.USAGE)
@@ -197,9 +144,9 @@ def _effective_settings(settings: Settings, config: Path | None) -> Iterator[_Ef
     fields = setting_fields()
     names = [name for name in fields if name != "config"]
     file, values = read_config_file(config or read_environment(["config"]).get("config"))
-    in_file = flatten_tables(values)
     in_environment = settings_environment()
     may_hold_secrets = secret_options()
+    in_file = read_secret_files(flatten_tables(values), may_hold_secrets, str)
     for name in names:
         default = fields[name].default
         if name in in_environment:

@@ -14,22 +14,21 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling.errors import ClientError
+from dragoman.calling.secret_files import read_secret
 from dragoman.cli import ExitCode, logs, print_error, process_setup
 from dragoman.cli.commands import Command, argument, option
 from dragoman.cli.serve.options import help_with_examples, option_parameters, worker_options
 from dragoman.client.agent_connection import grpc_address, is_http_url
 from dragoman.client.options import CallOptions
-from dragoman.ports.tracing import Tracer
 from dragoman.settings.extensions import installed_extensions, is_recognized, used_sources
 from dragoman.settings.settings import Settings, SettingsError, load_worker_settings
-from dragoman.settings.types import parse_headers
 from dragoman.supervision import Background, start_task
 from dragoman.wiring.agent_loader import LoadedApp, load_app
 from dragoman.wiring.agents import run_startup_hooks
 from dragoman.wiring.extensions import import_libraries, open_worker_sources
 from dragoman.wiring.loop_guard import guarded_loop
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
-from dragoman.wiring.telemetry import open_tracing
+from dragoman.wiring.telemetry import start_tracing
 from dragoman.worker import Watchdog, Worker
 from dragoman.worker.stream import ServerStream
 
@@ -68,11 +67,10 @@ class WorkerOptions:
         if file is None:
             return ""
         try:
-            key = file.read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "not a text file"
-            raise SettingsError(f"--key-file: {file} cannot be read: {reason}") from error
-        if not key or not key.isascii() or not key.isprintable():
+            key = read_secret(file)
+        except ValueError as error:
+            raise SettingsError(f"--key-file: {error}") from error
+        if not key.isascii() or not key.isprintable():
             raise SettingsError(f"--key-file: {file} must contain one line with an API key or a token")
         return key
 
@@ -136,11 +134,7 @@ async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: 
         stack.enter_context(guarded_loop(settings.limits.loop_exit))
         notifier = ServiceNotifier.from_environment(os.environ)
         stack.callback(start_task(Background.WATCHDOG, notifier.keep_alive, "of systemd").cancel)
-        tracer: Tracer | None = None
-        if settings.tracing.otlp:
-            headers = parse_headers(settings.tracing.headers.get_secret_value())
-            tracing = open_tracing(settings.tracing.otlp, headers, 1.0, role="dragoman-worker")
-            tracer = (await stack.enter_async_context(tracing)).recorder
+        tracing = await start_tracing(stack, settings, "dragoman-worker")
         stack.callback(Watchdog(asyncio.get_running_loop()).stop)
         stopping = asyncio.create_task(signals.next(), name="signals")
         stack.callback(stopping.cancel)
@@ -150,7 +144,7 @@ async def _serve_until_stopped(options: WorkerOptions, settings: Settings, app: 
         loop_timeout = settings.limits.loop_timeout
         worker = Worker(
             [*app.agents, *sources.agents], await options.grpc_address(), key=options.read_key, name=options.name,
-            turns=options.turns, tracer=tracer,
+            turns=options.turns, tracer=tracing.recorder if tracing else None,
             open_stream=partial(ServerStream, ca=options.tls_ca, cert=options.tls_cert, loop_timeout=loop_timeout),
         )  # fmt: skip
         signals.turns = worker.running_turns

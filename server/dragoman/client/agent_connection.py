@@ -211,7 +211,9 @@ async def discover(url: str, options: CallOptions, *, binding: str = "", dialect
     document, card_url = await fetch_agent_card(url, options)
     try:
         card = remote_card.parse_card(document, card_url)
-        choice = remote_card.choose_interfaces(card, card_url, has_credentials=bool(options.request_headers))
+        choice = remote_card.choose_interfaces(
+            card, card_url, has_credentials=bool(options.request_headers), v03_files=options.v03_files
+        )
     except remote_card.InvalidRemoteCard as error:
         raise ProtocolError(f"the card at {card_url}: {error}") from error
     matching = [

@@ -13,7 +13,6 @@ from typing import Any, Final, Self, TypedDict, Unpack, cast
 
 from google.protobuf import json_format
 
-from dragoman.calling.errors import Busy, ServerUnavailable
 from dragoman.calling.retry import RetryBudget, pop_cursor
 from dragoman.calling.transport import WireTrace, no_wire_trace
 from dragoman.client import calls, content
@@ -65,7 +64,7 @@ def connect(
     inactivity_timeout: float | None = None,
     ca: Path | None = None,
     cert: Path | None = None,
-    v03_files: FileForm = "bytes",
+    v03_files: FileForm | None = None,
     trace: WireTrace = no_wire_trace,
 ) -> Connection:
     """Connects to a server at a URL (of the server, of one agent, or of its card), for `async with`.
@@ -78,11 +77,11 @@ def connect(
     `grpc://HOST:PORT[/AGENT]` and `grpcs://HOST:PORT[/AGENT]` are called without a card.
 
     token: an API key or any other bearer token. headers: sent with each call. Both go to the card's host only.
-    retry_timeout: seconds for which an unavailable or busy server is retried. inactivity_timeout: seconds without an
-    event of the task, after which InactivityTimeout is raised; None for no limit. There is no total limit. ca, cert:
-    files (PEM) of the authorities to trust, and of the client certificate with its key. v03_files: how an agent of 0.3
-    over gRPC or REST carries files: as `bytes`, or as `base64` text. trace: receives the wire traffic. Raises
-    ValueError for an invalid URL or option.
+    retry_timeout: seconds for which an unavailable or busy server is retried, for its card too. inactivity_timeout:
+    seconds without an event of the task, after which InactivityTimeout is raised; None for no limit. There is no total
+    limit. ca, cert: files (PEM) of the authorities to trust, and of the client certificate with its key. v03_files: how
+    an agent of 0.3 over gRPC or REST carries files: as `bytes`, or as `base64` text. While that is unknown, JSON-RPC is
+    preferred for 0.3. trace: receives the wire traffic. Raises ValueError for an invalid URL or option.
     """
     if problem := url_problem(url):
         raise ValueError(problem)
@@ -93,7 +92,7 @@ def connect(
     if url.startswith(GRPC_SCHEMES) and (dialect == "0.1" or binding not in ("", "grpc")):
         wanted = f'dialect: "{dialect}"' if dialect == "0.1" else f'binding: "{binding}"'
         raise ValueError(f"{wanted} cannot be used with {url}; a gRPC address has dialects 1.0 and 0.3 over grpc only")
-    if v03_files not in FILE_FORMS:
+    if v03_files not in (None, *FILE_FORMS):
         raise ValueError(f'v03_files: "{v03_files}" is unknown; use one of {", ".join(FILE_FORMS)}')
     options = CallOptions(
         token=token,
@@ -322,21 +321,9 @@ class Connection:
         if agent not in self._agents:
             async with self._discovery_lock:
                 if agent not in self._agents:
-                    self._agents[agent] = await self._discover(agent_url(self.url, agent))
+                    url = agent_url(self.url, agent)
+                    self._agents[agent] = await self._retry_budget().retry(lambda: self._find(url))
         return self._agents[agent]
-
-    async def _discover(self, url: str) -> AgentConnection:
-        """The connection to an agent. A server that was never reached is not retried."""
-        budget = self._retry_budget()
-        while True:
-            try:
-                return await self._find(url)
-            except ServerUnavailable as error:
-                if not (error.may_have_arrived or self._agents):
-                    raise
-                await budget.wait(error)
-            except Busy as error:
-                await budget.wait(error)
 
     def _retry_budget(self) -> RetryBudget:
         return RetryBudget(self._retry_timeout)

@@ -213,8 +213,8 @@ def with_question(task: pb.Task) -> pb.Task:
 
 def _status_content(status: pb.TaskStatus) -> bytes:
     """The state and message of a status, without its timestamp."""
-    message = status.message.SerializeToString(deterministic=True) if status.HasField("message") else b""
-    return bytes([status.state]) + message
+    message = status.message if status.HasField("message") else None
+    return _status_key(pb.TaskStatus(state=status.state, message=message))
 
 
 def _status_key(status: pb.TaskStatus) -> bytes:

@@ -44,7 +44,7 @@ class CallOptions:
     trace: WireTrace = no_wire_trace
     ca: Path | None = None
     cert: Path | None = None
-    v03_files: FileForm = "bytes"  # the form of files in 0.3 over gRPC and REST
+    v03_files: FileForm | None = None  # the form of files in 0.3 over gRPC and REST; None: unknown
     idle_timeout: float | None = None
     """Seconds without a byte after which an HTTP stream or a response counts as broken; None for no limit. The response
     to a send has no limit: some servers respond only when the task has ended."""
@@ -64,7 +64,7 @@ class CallOptions:
             errors=_ClientErrors(address),
             limits=TransportLimits(response_timeout=self.idle_timeout, idle_timeout=self.idle_timeout),
             headers=headers,
-            v03_files=self.v03_files,
+            v03_files=self.v03_files or "bytes",
             rest_prefix=prefix,
             trace=self.trace,
         )

@@ -38,7 +38,7 @@ class UpstreamSpec:
     token_file: str = ""  # a file with the bearer token to send, read when the server starts
     turns: int = DEFAULT_UPSTREAM_TURNS  # maximum concurrent turns
     time_limit: float = 0.0  # maximum seconds of a turn; 0 for no limit
-    v03_files: FileForm = "bytes"  # the form of its files, if it speaks 0.3 over gRPC or REST
+    v03_files: FileForm | None = None  # the form of its files in 0.3 over gRPC and REST; None: unknown
 
     @property
     def location(self) -> str:
@@ -79,8 +79,8 @@ def upstream_from_table(table: Mapping[str, Any]) -> UpstreamSpec:
         raise ValueError(f"turns: must be 1 to {MAX_UPSTREAM_TURNS}")
     if not is_seconds(limit):
         raise ValueError("time_limit: must be a number of seconds, 0 for no limit")
-    files = settings.get("v03_files", "bytes")
-    if files not in FILE_FORMS:
+    files = settings.get("v03_files")
+    if files not in (None, *FILE_FORMS):
         raise ValueError(f"v03_files: must be one of {', '.join(FILE_FORMS)}")
     return UpstreamSpec(
         url=check_http_url(settings.get("url", "")),
@@ -140,7 +140,7 @@ def read_sources(
 def upstream_to_json(upstream: UpstreamSpec) -> str:
     """The stored form, including credentials: JSON that `upstream_from_table` reads."""
     table = {"url": upstream.url, "id": upstream.id, "headers": dict(upstream.headers)}
-    files = {} if upstream.v03_files == "bytes" else {"v03_files": upstream.v03_files}
+    files = {"v03_files": upstream.v03_files} if upstream.v03_files else {}
     return json.dumps({**table, "turns": upstream.turns, "time_limit": upstream.time_limit, **files})
 
 

@@ -143,7 +143,7 @@ class DeliveryCounters:
     """Results of webhook requests so far. Counters only grow."""
 
     outcomes: Counter[DeliveryOutcome] = field(default_factory=Counter)
-    given_up: int = 0  # receivers that were given up
+    given_up: int = 0  # receivers that were given up, and events
     seconds: Histogram = field(default_factory=Histogram)  # how long receivers took to respond or fail
 
 

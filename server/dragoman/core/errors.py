@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 from dragoman.core.exceptions import is_a, text_of, walk
 
@@ -99,6 +99,9 @@ class InvalidParams(A2AError):
 
 class TaskEnded(A2AError):
     """The task has ended and takes no more messages; start a new task in the same context."""
+
+
+NO_AGENTS_YET: Final = "no agent is served here yet: no worker has connected; try again later"
 
 
 class AgentNotFound(A2AError):

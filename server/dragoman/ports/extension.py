@@ -19,7 +19,7 @@ from dragoman.ports.agent import Agent
 from dragoman.ports.bus import Bus
 from dragoman.ports.outbound import OutboundStreams
 from dragoman.ports.remote_agents import RemoteAgentRegistry, UpstreamStatus
-from dragoman.ports.store import Store
+from dragoman.ports.store import KeyValues, Store
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -102,6 +102,8 @@ class AgentHost:
     """Maximum concurrent turns of each agent; None: as the settings say. 0: no turns, the agents only have cards."""
     registry: RemoteAgentRegistry | None
     """Registers agents that come, change or go after the start; None for a worker, whose agents stay."""
+    key_values: KeyValues | None
+    """Texts in the server's store; None for a worker, which has none."""
     reserved_ids: Sequence[str]
     """The ids of the agents that are there already."""
     message_bytes: int

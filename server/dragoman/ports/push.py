@@ -35,7 +35,7 @@ class PushStore(Protocol):
     async def due(
         self,
         *,
-        per_host: int,
+        per_share: int,
         max_hosts: int,
         after_host: str = "",
         expired: bool = True,
@@ -43,9 +43,9 @@ class PushStore(Protocol):
     ) -> tuple[list[PushRecord], str]:
         """Due (core.push.delivery.is_due) configurations without a live claim, and the host to continue after.
 
-        At most `per_host` of each host, longest due first, and `max_hosts` hosts, starting after `after_host`. The
-        returned host is empty when no host follows. Tasks that are not shown to clients yet are left out. `expired` as
-        in `Store.orphaned_tasks`, `longest_delay` in milliseconds.
+        At most `per_share` of each share of a host (core.push.delivery.Share), longest due first, and `max_hosts`
+        hosts, starting after `after_host`. The returned host is empty when no host follows. Tasks that are not shown to
+        clients yet are left out. `expired` as in `Store.orphaned_tasks`, `longest_delay` in milliseconds.
         """
 
     async def claim(
@@ -71,7 +71,7 @@ class PushStore(Protocol):
         """Restarts these configurations (core.push.delivery.restart_record); empty `ids`: all of the task."""
 
     async def unfinished(self, limit: int) -> list[PushRecord]:
-        """Configurations with undelivered events or in state GIVEN_UP; those that fail or wait longest first."""
+        """Configurations with events that were not accepted; those that fail or wait longest first."""
 
 
 @dataclass(frozen=True, slots=True)

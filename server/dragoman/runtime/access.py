@@ -5,11 +5,12 @@ A binding checks the rate (`Admission`), authorizes the caller (`Access`), and p
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Literal, get_args
 
 from dragoman.core.access.identity import (
@@ -23,11 +24,13 @@ from dragoman.core.access.identity import (
 )
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import (
+    NO_AGENTS_YET,
     AgentNotFound,
     InvalidParams,
     PermissionDenied,
     RateLimited,
     Unauthenticated,
+    Unavailable,
     UnsupportedOperation,
 )
 from dragoman.core.limits import message_limits
@@ -35,6 +38,7 @@ from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
 from dragoman.core.names import AGENT_ID, ByAgent, resolve_tenant
 from dragoman.core.task.log import TaskRecord
+from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -54,7 +58,8 @@ class Access:
     def resolve_agent(self, tenant: str, identity: Identity = ANONYMOUS) -> tuple[str, str]:
         """The scope and agent that a tenant string names, for this identity.
 
-        Raises AgentNotFound; Unauthenticated for anonymous callers that may not learn whether the agent exists.
+        Raises AgentNotFound; Unavailable until the first agent comes; Unauthenticated for anonymous callers that may
+        not learn whether the agent exists.
         """
         scope, agent = resolve_tenant(tenant, self.root)
         policy = self.policy
@@ -62,8 +67,9 @@ class Access:
             return scope, agent
         if not identity.is_authenticated and not policy.may_see(scope, agent, identity):
             raise Unauthenticated("credentials are required" + (f' for agent "{tenant[:200]}"' if tenant else ""))
-        no_agents = "(none)" if policy.hides_agents else "(none yet: no worker has connected)"
-        known = ", ".join(id for id in sorted(self.agents) if policy.may_see(scope, id, identity)) or no_agents
+        if not self.agents:
+            raise Unavailable(NO_AGENTS_YET)
+        known = ", ".join(id for id in sorted(self.agents) if policy.may_see(scope, id, identity)) or "(none)"
         # A root agent may be hidden.
         shown = agent if AGENT_ID.fullmatch(agent) and not policy.hides_agents else tenant[:200]
         denied = _denied(scope, agent, identity) if agent in self.agents else None
@@ -100,6 +106,7 @@ def _denied(scope: str, agent: str, identity: Identity) -> PermissionDenied:
 
 
 BURST_SECONDS: Final = 2  # seconds' worth of requests that may arrive at once
+COUNT_PAUSE: Final = 9  # times as long as a count of stored bytes is the pause after it: a tenth of the time is counted
 OPEN_STREAMS_RETRY_SECONDS: Final = 1.0  # seconds after which to retry when too many streams are open
 
 _LIMIT_MESSAGES: Final = {
@@ -110,8 +117,37 @@ _LIMIT_MESSAGES: Final = {
     "starts_per_minute": "at most {maximum} of your turns with this agent may begin per minute. Retry later",
     "requests_per_second": "at most {maximum} requests per second are allowed for one caller. Retry later",
     "open_streams": "{current} of your streams and waiting calls are open; at most {maximum} may be. Close some",
+    "stored_bytes": "{current} bytes of your tasks are stored; at most {maximum} may be. Wait until some are erased",
 }
 """The error text of each limit. The name of its setting is put before it."""
+
+
+class StoredBytes:
+    """Principals whose tasks have as many bytes as may be stored. Counted in the background, from time to time."""
+
+    def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives monotonic seconds."""
+        self.limit = limit
+        self._clock = clock
+        self._full: dict[str, int] = {}  # the stored bytes of principals that have reached the limit
+        self._senders: set[str] = set()  # principals that sent messages since their last count
+
+    def quota(self, principal: str, quota: Quota | None) -> Quota | None:
+        """The quota for a message of a principal, which sends one."""
+        self._senders.add(principal)
+        stored = self._full.get(principal)
+        return quota if stored is None else replace(quota or NO_QUOTA, stored_bytes=self.limit, stored=stored)
+
+    async def count(self, measure: Callable[[TaskSelection], Awaitable[ErasureCounts]]) -> None:
+        """Counts for each principal that sent messages, or has reached the limit, what an erasure would delete."""
+        for principal in sorted(self._senders | self._full.keys()):
+            began = self._clock()
+            stored = (await measure(TaskSelection(principal=principal))).bytes
+            self._senders.discard(principal)
+            self._full.pop(principal, None)
+            if stored >= self.limit:
+                self._full[principal] = stored
+            await asyncio.sleep(COUNT_PAUSE * (self._clock() - began))
 
 
 class Admission:
@@ -129,6 +165,8 @@ class Admission:
         self.buckets = TokenBuckets()  # the callers that sent requests lately
         self.open_streams: dict[str, int] = {}  # open streams, waiting calls and connections by principal
         self._quota_cache: dict[tuple[str, bool], Quota | None] = {}
+        limit = quotas.limit_for("stored_bytes", authenticated=True)
+        self.stored_bytes = StoredBytes(limit, clock) if limit else None
 
     def quota(self, identity: Identity, agent: str) -> Quota | None:
         """The quota that the store checks for a message of this principal; None for none."""
@@ -136,7 +174,8 @@ class Admission:
         if key not in self._quota_cache:
             quota = self._quotas.quota(agent, authenticated=identity.is_authenticated)
             self._quota_cache[key] = None if quota == NO_QUOTA else quota
-        return self._quota_cache[key]
+        quota_of_all = self._quota_cache[key]
+        return self.stored_bytes.quota(identity.principal, quota_of_all) if self.stored_bytes else quota_of_all
 
     def check_rate(self, identity: Identity) -> None:
         """Counts a request. Raises RateLimited above the request rate."""

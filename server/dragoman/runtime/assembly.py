@@ -267,6 +267,9 @@ def _components(
     yield Component(session.heartbeat.start, session.heartbeat.close)
     yield Component(stop=runtime.metrics.watchdog.stop)
     yield polling(Background.RETENTION, timings.retention_interval, retention.run_if_trusted, at_once=True)
+    if stored := runtime.operations.admission.stored_bytes:
+        count = partial(stored.count, store.erasures.measure)
+        yield polling(Background.STORED_BYTES, timings.retention_interval, count)
     yield polling(Background.REAPER, timings.renew_interval, reaper.reap)
     yield polling(Background.FEEDS, timings.version_poll_interval, turns.feeds.poll)
     if turns.push_scheduler:

@@ -52,6 +52,8 @@ class Timings:
     """Time to count rejected callers before an entry of the audit log has their number."""
     push_poll_interval: float = 1.0  # between polls for due pushes
     push_claim_hold: float = 2.0  # time for which a delivery waits for the next event before it releases its claim
+    push_place_time: float = 1.0
+    """Time for which a webhook request has one of the places of its host. A slower one goes on without a place."""
     push_record_timeout: float = 1.0  # time to write results of webhook requests when the server stops
     push_stop_timeout: float = 2.0  # time for webhook requests in flight to end when the server stops
 

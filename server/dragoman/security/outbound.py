@@ -37,8 +37,8 @@ Dial = Callable[[Any], socket.socket]  # creates the socket for one address, giv
 MAX_GET_BODY_BYTES: Final = 1024 * 1024
 MAX_POST_BODY_BYTES: Final = 64 * 1024
 
-MAX_OUTBOUND_CONNECTIONS: Final = 256
-MAX_CONNECTIONS_PER_HOST: Final = 8
+MAX_OUTBOUND_CONNECTIONS: Final = 512
+MAX_CONNECTIONS_PER_HOST: Final = 80  # as many as webhook requests to one host (runtime.push.delivery.CallLimiter)
 OUTBOUND_KEEPALIVE_TIMEOUT: Final = 15.0  # seconds for which an idle connection is kept
 
 DNS_LOOKUP_THREADS: Final = 8
@@ -284,7 +284,11 @@ class OutboundClient:
             case aiohttp.ClientConnectorDNSError():
                 return "no such host, or its name server does not answer"
             case aiohttp.ClientConnectorCertificateError():
-                return f"its TLS certificate is invalid: {_certificate_problem(error.certificate_error)}"
+                cause = error.certificate_error
+                why = (
+                    cause.verify_message if isinstance(cause, ssl.SSLCertVerificationError) else "it cannot be verified"
+                )
+                return f"its TLS certificate is invalid: {why}"
             case aiohttp.ClientConnectorSSLError():
                 return "does not support TLS, or no secure version of it"
             case aiohttp.ClientConnectorError():
@@ -313,10 +317,6 @@ _REASON_BY_ERRNO: Final = {
 }
 
 
-def _certificate_problem(error: BaseException) -> str:
-    return error.verify_message if isinstance(error, ssl.SSLCertVerificationError) else "it cannot be verified"
-
-
 def _dial(info: Any) -> socket.socket:
     family, kind, proto, _, _ = info
     return socket.socket(family, kind, proto)
@@ -341,7 +341,9 @@ def _headers(response: aiohttp.ClientResponse) -> dict[str, str]:
 
 
 def _check_uncompressed(target: UrlTarget, response: aiohttp.ClientResponse) -> None:
-    if ", ".join(response.headers.getall("Content-Encoding", ["identity"])).lower() != "identity":
+    coding = ", ".join(response.headers.getall("Content-Encoding", ["identity"]))
+    if coding.lower() != "identity":
+        log.warning("%s: responded in %s, although only identity is accepted", target.host_port, coding[:100])
         raise OutboundFailed(f"{target.host_port}: sent a compressed response, which was not requested")
 
 

@@ -217,6 +217,8 @@ class AccessSettings(Group):
     requests_per_second: types.Limit = setting(None, "N", "Requests per principal. [1000]")
     """The burst is twice as high."""
     open_streams: types.Limit = setting(None, "N", "Streams and blocking calls per principal. [2000]")
+    stored_bytes: ByteSize | None = setting(None, "SIZE", "Size of stored tasks per principal. [no limit]", ge=0)
+    """Counted about once a minute (runtime.access.StoredBytes)."""
     agent_limits: types.AgentLimits = setting(
         {}, "ID.LIMIT=N,...", "live-tasks and starts-per-minute of single agents."
     )

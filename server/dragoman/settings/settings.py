@@ -31,6 +31,7 @@ from dragoman.settings.sources import (
     explain_setting_error,
     read_config_file,
     read_environment,
+    read_secret_files,
     reject_unknown_variables,
 )
 from dragoman.settings.types import Address
@@ -68,9 +69,12 @@ class Settings(BaseModel):
     extensions: Mapping[str, Any]  # the settings of each installed extension, by its name; None without settings
 
     def __init__(self, **given: Any) -> None:
+        secrets = secret_options()
+        given = read_secret_files(given, secrets, lambda name: f"--{name.replace('_', '-')} (command line)")
         values = {**settings_environment(), **given}
         file, in_file = read_config_file(values.get("config"))
-        values = {**flatten_tables(in_file), **({"config": file} if file else {}), **values}
+        in_file = read_secret_files(flatten_tables(in_file), secrets, lambda name: f"{name} ({file})")
+        values = {**in_file, **({"config": file} if file else {}), **values}
         groups = read_groups(own_groups() | extension_groups(), values)
         of_server = {name: groups[name] for name in own_groups()}
         super().__init__(**of_server, extensions=groups_by_extension(groups))

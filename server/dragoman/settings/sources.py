@@ -6,13 +6,15 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from pydantic import SecretStr
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
+
+from dragoman.calling.secret_files import read_secret
 
 ENV_PREFIX: Final = "DRAGOMAN_"
 CLIENT_VARIABLES: Final = frozenset(
@@ -68,30 +70,35 @@ def read_environment(names: Iterable[str], secrets: Iterable[str] = ()) -> dict[
     Empty variables count as unset, because compose files and systemd units leave them empty. Raises SettingsError.
     """
     variables = {name.upper(): value for name, value in os.environ.items() if value}
+    names = (*names, *map(file_setting, secrets))
     values = {name: variables[key] for name in names if (key := ENV_PREFIX + name.upper()) in variables}
-    for name in secrets:
-        variable = _file_variable(name)
-        if path := variables.get(variable):
-            if name in values:
-                raise SettingsError(f"{variable} (environment): {ENV_PREFIX}{name.upper()} is set, too; remove one")
-            try:
-                values[name] = Path(path).read_text("utf-8").strip()
-            except (OSError, UnicodeDecodeError) as error:
-                raise SettingsError(f"{variable} (environment): {path} cannot be read: {error}") from error
-            if not values[name]:  # a secret that was not mounted would turn authentication off
-                raise SettingsError(f"{variable} (environment): {path} is empty; write the value into it")
-    return values
+    return read_secret_files(values, secrets, lambda name: f"{ENV_PREFIX}{name.upper()} (environment)")
 
 
-def _file_variable(name: str) -> str:
-    """The variable with the path of the file that has the value of a setting. Containers mount secrets as files."""
-    return f"{ENV_PREFIX}{name.upper()}_FILE"
+def file_setting(name: str) -> str:
+    """The name under which each source takes the path of a file with the value of a setting that may hold secrets."""
+    return f"{name}_file"
+
+
+def read_secret_files(values: Mapping[str, Any], secrets: Iterable[str], spell: Callable[[str], str]) -> dict[str, Any]:
+    """The values of one source, with the text of files in place of their paths. `spell` names a setting and the source.
+
+    Raises SettingsError.
+    """
+    read = dict(values)
+    for name, file in [(name, file) for name in secrets if (file := file_setting(name)) in read]:
+        if name in read:
+            raise SettingsError(f"{spell(file)}: {spell(name).partition(' ')[0]} is set, too; remove one")
+        try:
+            read[name] = read_secret(read.pop(file))
+        except (TypeError, ValueError) as error:
+            raise SettingsError(f"{spell(file)}: {error}") from error
+    return read
 
 
 def reject_unknown_variables(names: Iterable[str], secrets: Iterable[str]) -> None:
     """Raises SettingsError for variables with our prefix that name neither a setting nor an option of clients."""
-    in_files = (_file_variable(name).removeprefix(ENV_PREFIX) for name in secrets)
-    known = {name.upper() for name in names} | CLIENT_VARIABLES | set(in_files)
+    known = {name.upper() for name in (*names, *map(file_setting, secrets))} | CLIENT_VARIABLES
     lines = []
     for variable in sorted(name for name, value in os.environ.items() if value and name.upper().startswith(ENV_PREFIX)):
         name = variable.upper().removeprefix(ENV_PREFIX)
@@ -128,9 +135,9 @@ def explain_setting_error(
     if name not in fields:
         source = "argument" if name in arguments else file
         return f"{name} ({source}): {_explain_unknown_name(name, set(fields) - {'config'})}"
-    if name in arguments:
+    if name in arguments or file_setting(name) in arguments:
         source = f"{name} (argument)" if in_code else f"{'APP' if name == 'app' else option} (command line)"
-    elif given := {ENV_PREFIX + name.upper(), _file_variable(name)} & {
+    elif given := {ENV_PREFIX + one.upper() for one in (name, file_setting(name))} & {
         key.upper() for key, value in os.environ.items() if value
     }:
         source = f"{min(given)} (environment)"

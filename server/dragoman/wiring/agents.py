@@ -86,12 +86,12 @@ async def open_agents(
     Raises SettingsError, StartError.
     """
     registry = AgentRegistry(agents, lease)
-    sources = await _open_sources(stack, settings, registry, agents)
+    sources = await _open_sources(stack, infra, settings, registry, agents)
     registry.reserve_ids(agent.spec.id for agent in sources.agents)
     served = [*agents, *sources.agents]
     upstreams = await _open_upstreams(stack, infra, settings, registry, served)
     upstreams.others = sources.status
-    for agent in (*served[len(agents) :], *upstreams.agents):
+    for agent in (*served[len(agents) :], *upstreams.all_agents()):
         registry.add(agent)
     is_empty = settings.agents.workers_only and not registry.agents
     hub = await _open_worker_hub(infra, settings, registry, worker_timings)
@@ -103,13 +103,14 @@ async def open_agents(
 
 
 async def _open_sources(
-    stack: AsyncExitStack, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
+    stack: AsyncExitStack, infra: Infra, settings: Settings, registry: AgentRegistry, agents: Sequence[Agent]
 ) -> OpenedSources:
     """Opens the agents of extensions. agents: the others so far. Raises SettingsError, StartError."""
     host = AgentHost(
         app="",
         turns=0 if settings.cluster.role == "server" else None,
         registry=registry,
+        key_values=infra.store.key_values,
         reserved_ids=[agent.spec.id for agent in agents],
         message_bytes=settings.limits.message_bytes,
         response_bytes=settings.limits.upstream_bytes,
@@ -156,7 +157,7 @@ async def _open_upstreams(
 
     upstreams = LocalUpstreamRegistry(
         open_transport_factory,
-        infra.store.upstreams,
+        infra.store,
         infra.secret_box,
         registry,
         clock=now_ms,
@@ -165,8 +166,6 @@ async def _open_upstreams(
     stack.push_async_callback(upstreams.close)
     try:
         specs = [with_token(spec) for spec in settings.agents.upstream]
-    except OSError as error:
-        raise SettingsError(f"--upstream: token_file: {error.filename} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise SettingsError(f"--upstream: token_file: {error}") from error
     try:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import shutil
-import socket
 import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -32,7 +31,7 @@ from dragoman.ports.extension import StartError
 from dragoman.settings.extensions import FoundExtension, found_extensions, used_sources
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.wiring.agent_loader import LoadError, load_own_app
-from dragoman.wiring.infra import open_bus, open_store
+from dragoman.wiring.infra import bind_error, open_bus, open_store
 from dragoman.wiring.store_lock import StoreInUseError, StoreLinkedError, hold_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -149,16 +148,12 @@ async def check_ports(settings: Settings) -> list[Finding]:
 
 
 def _check_port(option: str, address: Address, holder: str) -> Finding:
-    family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
-    try:
-        with socket.socket(family, socket.SOCK_STREAM) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind((address.host, address.port))
-    except OSError as error:
-        if holder and f":{address.port}" in holder:
-            return Finding("ok", option, f"{address} is in use by the running server")
-        return Finding("fail", option, f"{address}: {error.strerror}", f"stop that process, or change {option}")
-    return Finding("ok", option, f"{address} is free")
+    error = bind_error(address)
+    if error is None:
+        return Finding("ok", option, f"{address} is free")
+    if holder and f":{address.port}" in holder:
+        return Finding("ok", option, f"{address} is in use by the running server")
+    return Finding("fail", option, f"{address}: {error.strerror}", f"stop that process, or change {option}")
 
 
 async def check_certificate(settings: Settings) -> list[Finding]:
@@ -363,7 +358,6 @@ async def _fetch_json(url: str) -> tuple[int, object]:
 
 
 CHECKS: Final[Sequence[tuple[str, Check]]] = (
-    ("extensions", check_extensions),
     ("agents", check_agents),
     ("ports", check_ports),
     ("certificate", check_certificate),
@@ -372,4 +366,5 @@ CHECKS: Final[Sequence[tuple[str, Check]]] = (
     ("store", check_store),
     ("card", check_card),
     ("traces", check_collector),
+    ("extensions", check_extensions),
 )

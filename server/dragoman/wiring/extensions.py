@@ -88,6 +88,7 @@ async def open_worker_sources(
         app="",
         turns=turns,
         registry=None,
+        key_values=None,
         reserved_ids=[agent.spec.id for agent in agents],
         message_bytes=MAX_MESSAGE_BYTES,
         response_bytes=DEFAULT_RESPONSE_BYTES,

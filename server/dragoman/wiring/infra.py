@@ -50,7 +50,7 @@ def store_start_error(store: str, error: BaseException) -> StartError:
 
 def listen_error(option: str, address: Address, error: OSError) -> StartError:
     """The error of an address that cannot be listened on. option: the setting of the address."""
-    cause = error if error.errno else _bind_error(address) or error
+    cause = error if error.errno else bind_error(address) or error
     match cause.errno:
         case errno.EADDRINUSE:
             return StartError(f"{address} is already in use; stop the other process or pass {option} HOST:PORT")
@@ -59,7 +59,7 @@ def listen_error(option: str, address: Address, error: OSError) -> StartError:
     return StartError(f"cannot listen on {address}: {cause.strerror or cause}; pass another {option} HOST:PORT")
 
 
-def _bind_error(address: Address) -> OSError | None:
+def bind_error(address: Address) -> OSError | None:
     """Binds an address to learn why that fails: gRPC does not say so, and asyncio not always."""
     try:
         found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)

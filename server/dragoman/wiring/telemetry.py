@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 METRIC_PREFIX: Final = "dragoman_"
 
 
-async def start_tracing(stack: AsyncExitStack, settings: Settings) -> Tracing | None:
-    """Starts sending traces until the stack closes; None if no collector is set (`--otlp`)."""
+async def start_tracing(stack: AsyncExitStack, settings: Settings, role: str = "dragoman") -> Tracing | None:
+    """Starts sending traces of a `role` until the stack closes; None if no collector is set (`--otlp`)."""
     if not settings.tracing.otlp:
         return None
     headers = parse_headers(settings.tracing.headers.get_secret_value())
-    return await stack.enter_async_context(open_tracing(settings.tracing.otlp, headers, settings.tracing.share))
+    tracing = open_tracing(settings.tracing.otlp, headers, settings.tracing.share, role=role)
+    return await stack.enter_async_context(tracing)
 
 
 class Exposition:

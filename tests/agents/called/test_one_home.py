@@ -18,6 +18,7 @@ HOME: Final = "agents/called"
 
 READERS: Final = {
     "agents/called/agent.py": "our own state, stored with the task",
+    "agents/called/registry.py": "our own specs of agents, stored in the database",
     "agents/upstream/registry.py": "our own settings, stored in the database",
     "agents/upstream/agent.py": "the metadata of our own caller's cancel",
     "extensions/mcp/servers/readers.py": "the readers of answers in the types of the SDK",

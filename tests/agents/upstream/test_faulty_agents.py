@@ -67,7 +67,7 @@ def status_text(task: pb.Task) -> str:
         (json({}, 302, Location="http://10.0.0.1/"), "responded with a redirect (302), which is not followed"),
         (json({}, 401), "rejected the credentials, or requires some (401)"),
         (json({}, 404), "there is no card"),
-        (json(b" " * 1024 * 1024 + b"x"), "the card is longer than 1048576 bytes"),
+        (json(b" " * 1024 * 1024 + b"x"), "the response is longer than 1048576 bytes"),
     ],
 )
 async def test_an_invalid_card_prevents_the_start(opened: Open, answer: Any, reason: str) -> None:

@@ -6,15 +6,17 @@ import asyncio
 import base64
 import os
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
-from tests.agents.upstream.agent_server import agent_server, card, rpc
+from aiohttp import ClientSession
+from tests.agents.upstream.agent_server import CARD, agent_server, card, rpc
 from tests.agents.upstream.conftest import Open
 
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.client.operations import Operator
+from dragoman.core.agent_sources import UpstreamSpec
 from dragoman.core.task import states
 from dragoman.wiring.app import App
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as ops
@@ -71,6 +73,27 @@ async def test_an_added_agent_survives_a_restart_until_it_is_removed(opened: Ope
             assert await names(app) == []
 
 
+@pytest.mark.parametrize("configured", [True, False])
+async def test_the_card_of_an_agent_that_is_away_survives_a_restart(opened: Open, configured: bool) -> None:
+    async def described(app: App) -> list[Any]:
+        async with ClientSession() as session, session.get(f"http://{app.http}/far{CARD}") as found:
+            served = await found.json()
+            return [served[field] for field in ("name", "description", "version", "provider", "skills")]
+
+    skill = {"id": "count", "name": "Count", "description": "Counts words", "tags": ["words"]}
+    provider = {"organization": "Words Ltd", "url": "https://words.example"}
+    async with agent_server() as remote:
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), skills=[skill], provider=provider))
+        upstream = [UpstreamSpec(url=url, id="far")] if configured else []
+        async with opened("front", *upstream) as app:
+            if not configured:
+                await add(app, url, id="far")
+            known = await described(app)
+            assert known[-1][0]["id"] == "count"
+    async with opened("front", *upstream) as app:
+        assert await described(app) == known
+
+
 async def test_tasks_survive_a_restart_without_their_agent(opened: Open) -> None:
     async with agent_server() as remote, opened("front") as app:
         remote.answers["/rpc"] = rpc({"task": DONE})
@@ -88,7 +111,7 @@ async def test_tasks_that_wait_for_a_removed_agent_end_as_failed(opened: Open) -
         url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with opened("front") as app, Client(str(app.grpc), agent="words") as client:
             await add(app, url)
-            (member,) = app.sources.upstreams.agents
+            (member,) = app.sources.upstreams.all_agents()
             member.breaker.open("for a test")
             waits = (await client.send(message("hello"), configuration=NOW)).task
             assert await remove(app, "words") == 1
@@ -189,7 +212,7 @@ async def test_a_changed_card_is_served(opened: Open) -> None:
         remote.answers["/rpc"] = rpc({"task": DONE})
         await add(app, remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/old"), capabilities={})))
         remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={}, description="New"))
-        (remote_agent,) = app.sources.upstreams.agents
+        (remote_agent,) = app.sources.upstreams.all_agents()
         await app.sources.upstreams.refresh(remote_agent)
         assert app.agents["words"].description == "New"
         assert (await ask(app, "words")).status.state == states.COMPLETED

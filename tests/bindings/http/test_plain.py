@@ -211,6 +211,28 @@ async def test_what_is_not_plain_is_served_or_rejected_by_aiohttp(sent: bytes, s
     assert b"Server: dragoman" in head  # plain responses have none
 
 
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+@pytest.mark.parametrize(
+    ("head", "rule"),
+    [
+        (b"GET / HTTP/%b\r\nHost: secret\r\nHost: secret\r\n", "Host: must be given once"),
+        (b"GET / HTTP/%b\r\nHost: a\r\nUser-Agent: a\r\nUser-Agent: secret\r\n", "User-Agent: must be given once"),
+        (b"GET / HTTP/%b\r\nHost: a\r\nContent-Length: secret\r\n", "Invalid character in Content-Length"),
+        (b"GET / HTTP/%b\r\nHost: a\r\nse cret: 1\r\n", "Invalid header token"),
+        (b"GET / HTTP/%b secret\r\nHost: a\r\n", "Expected CRLF after version"),
+        (b"GET http://[secret HTTP/%b\r\nHost: a\r\n", "its first line or a header has no valid form"),
+        (b"\x16\x03\x01secret HTTP/%b\r\nHost: a\r\n", "its first line or a header has no valid form"),
+    ],
+)
+async def test_invalid_http_is_rejected_with_the_rule_but_not_quoted(head: bytes, rule: str, version: bytes) -> None:
+    async with serving() as bound, RawClient.connect(bound) as client:
+        await client.send(head % version + b"\r\n")
+        status, body = await client.read_response()
+    message = json.loads(body)["message"]
+    assert (status, message.partition(" (")[0]) == (400, f"the request is not valid HTTP/1.1: {rule}")
+    assert "secret" not in message
+
+
 async def test_a_large_request_is_served_by_aiohttp() -> None:
     message = {**SEND["message"], "parts": [{"text": "x" * MAX_PLAIN_BYTES}]}
     async with serving() as bound:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import (
+    MAX_REJECTIONS,
     DeliveryAttempt,
     DeliveryOutcome,
     DeliveryReport,
@@ -115,6 +116,69 @@ def test_a_success_resets_the_failure_count() -> None:
     after = apply_report(replace(push, reason="x"), report(push, DeliveryOutcome.DELIVERED, 2), 10**9)
     assert after is not None
     assert (after.failures, after.failing_since, after.reason, after.session) == (0, 0, "", 1)
+
+
+def responded(push: PushRecord, sequence: int, *statuses: int, now: int = 1000) -> PushRecord:
+    """The record after these responses to an event. A report is by the session that has the claim."""
+    for status in statuses:
+        attempt = DeliveryAttempt(sequence=sequence, status=status)
+        after = apply_report(
+            replace(push, session=1),
+            report(
+                replace(push, session=1), DeliveryOutcome.FAILED, sequence - 1, attempt=attempt, give_up_after=10**6
+            ),
+            now,
+        )
+        assert after is not None
+        push = after
+    return push
+
+
+NEW = PushRecord(task=REF, config=CONFIG, created=0, last_delivered=0, last_sequence=9, session=1, token=1, due_at=1)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 415, 422, 451, 499])
+def test_an_event_that_is_rejected_three_times_is_given_up(status: int) -> None:
+    before = responded(NEW, 1, *[status] * (MAX_REJECTIONS - 1))
+    assert (before.session, before.last_delivered, before.first_given_up) == (0, 0, 0)
+    after = responded(before, 1, status)
+    assert (after.session, after.last_delivered, after.state) == (1, 1, PushState.LIVE)
+    assert (after.failures, after.rejections, after.failing_since) == (0, 0, 1000)  # nothing was accepted since
+
+
+@pytest.mark.parametrize("status", [0, 302, 408, 425, 429, 500, 503])
+def test_other_responses_do_not_count_for_giving_an_event_up(status: int) -> None:
+    pending = responded(NEW, 1, 400, *[status] * 20, 400)
+    assert (pending.last_delivered, pending.rejections, pending.failures) == (0, 2, 22)
+    assert responded(pending, 1, 400).last_delivered == 1
+
+
+def test_each_event_is_rejected_on_its_own() -> None:
+    accepted = apply_report(
+        replace(responded(NEW, 1, 400, 400), session=1), report(NEW, DeliveryOutcome.DELIVERED, 1), 2000
+    )
+    assert accepted is not None
+    push = responded(accepted, 2, 400, 400)
+    assert (push.last_delivered, push.rejections) == (1, 2)
+    push = responded(responded(push, 2, 400), 3, 404, 404, 404)
+    assert (push.given_up_events, push.first_given_up) == (2, 2)
+    assert push.reason == "given up after 3 rejections: event 2 and 1 more"
+
+
+def test_a_receiver_that_waits_for_events_after_a_rejected_one_is_not_failing() -> None:
+    last = responded(replace(NEW, last_sequence=1), 1, 400, 400, 400)
+    assert (last.failing_since, last.failures, last.reason) == (0, 0, "given up after 3 rejections: event 1")
+
+
+def test_a_redelivery_begins_with_the_first_event_that_was_given_up() -> None:
+    push = replace(NEW, last_delivered=9, last_state_sent=3, task_ended=True, given_up_events=2, first_given_up=4)
+    again = restart_record(push, 50)
+    assert (again.last_delivered, again.first_given_up, again.last_state_sent, again.reason) == (3, 0, 0, "")
+    later = restart_record(push, 50, after=6)
+    assert (later.last_delivered, later.given_up_events, later.first_given_up) == (6, 2, 4)
+    assert restart_record(push, 50, after=9).state is PushState.GIVEN_UP  # events 4 and 5 were not accepted
+    moved = replace_record(replace(NEW, last_delivered=9), push, 50)
+    assert (moved.last_delivered, moved.last_state_sent, moved.first_given_up) == (3, 0, 0)
 
 
 def test_a_receiver_that_answers_410_is_not_called_again() -> None:

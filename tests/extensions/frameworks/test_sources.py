@@ -107,6 +107,12 @@ def test_other_names_of_variables_are_rejected(value: str) -> None:
         parse_variables(value)
 
 
+@pytest.mark.parametrize("value", ["DRAGOMAN_TOKEN", "A,dragoman_*"])
+def test_variables_that_are_never_passed_on_are_rejected(value: str) -> None:
+    with pytest.raises(ValueError, match="is never passed on"):
+        parse_variables(value)
+
+
 def test_an_executor_gets_what_every_program_needs_and_no_password_of_the_server() -> None:
     environment = {
         **{"PATH": "p", "HOME": "h", "LC_ALL": "C", "PYTHONPATH": "x", "https_proxy": "y", "SSL_CERT_FILE": "z"},

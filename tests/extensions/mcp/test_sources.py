@@ -120,5 +120,5 @@ def test_a_token_is_read_from_its_file(tmp_path: Path) -> None:
     file.write_text("a\nb")
     with pytest.raises(ValueError, match="must be printable ASCII"):
         with_token(server)
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(ValueError, match="none cannot be read: No such file"):
         with_token(McpSpec(url="http://x", token_file=str(tmp_path / "none")))

@@ -30,7 +30,14 @@ from dragoman.core.task import states
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundResponse
 from dragoman.runtime.log import TaskSnapshots
-from dragoman.runtime.push.delivery import BREAKER_THRESHOLD, MAX_FAILING_HOSTS, HostBreaker
+from dragoman.runtime.push.delivery import (
+    BREAKER_THRESHOLD,
+    MAX_CALLS_PER_SHARE,
+    MAX_FAILING_HOSTS,
+    MAX_SLOW_CALLS_PER_SHARE,
+    CallLimiter,
+    HostBreaker,
+)
 from dragoman.stores.sqlite import StorageOptions
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -279,6 +286,24 @@ async def test_a_receiver_that_answers_410_is_called_once(tmp_path: Path) -> Non
         assert len(here.receivers.posts) == 2
 
 
+async def test_an_event_that_is_rejected_three_times_is_given_up_and_can_be_resent(tmp_path: Path) -> None:
+    async with open_push_harness(tmp_path, counter) as here:
+        here.receivers.answer(HOOK, OK, answered(422), answered(422), answered(503), answered(422))
+        task = await here.send()
+        for failures in (1, 2, 3):
+            await here.until(task.id, PushState.LIVE, failures=failures, session=0, last_delivered=1)
+            await here.later(4 * SECOND)
+        push = await here.until(task.id, PushState.GIVEN_UP)
+        assert here.receivers.taken(HOOK) == [1, 3, 4, 5, 6]
+        assert [post.sequence for post in here.receivers.posts] == [1, 2, 2, 2, 2, 3, 4, 5, 6]
+        assert (push.lag, push.reason) == (0, "given up after 3 rejections: event 2")
+        assert here.push_scheduler.deps.counters.given_up == 1
+        await here.harness.store.pushes.restart(await here.ref(task.id), ())
+        await here.later(0)
+        await here.until(task.id, PushState.COMPLETE)
+        assert here.receivers.taken(HOOK)[5:] == [2, 3, 4, 5, 6]
+
+
 async def test_a_failing_receiver_is_given_up_and_gets_all_events_on_redelivery(tmp_path: Path) -> None:
     async with open_push_harness(tmp_path, counter) as here:
         here.receivers.answer(HOOK, then=answered(500))
@@ -487,6 +512,36 @@ async def test_a_path_that_times_out_does_not_stop_the_others(here: PushHarness)
     await here.until(good.id, PushState.COMPLETE)
 
 
+async def test_a_url_that_hangs_is_called_once_at_a_time(tmp_path: Path) -> None:
+    async with open_push_harness(
+        tmp_path, echo, timings=timings(push_place_time=0.0, push_poll_interval=10.0**6)
+    ) as here:
+        calling, let_go = asyncio.Event(), asyncio.Event()
+
+        async def hang() -> OutboundResponse:
+            calling.set()
+            await let_go.wait()
+            return OK
+
+        silent = OutboundFailed("hook.example:443: silent for 10 s")
+        here.receivers.answer(HOOK, silent, hang)
+        first = await here.send()
+        await here.until(first.id, PushState.LIVE, failures=1, session=0)
+        probe = await here.send()
+        await here.push_scheduler.claim_woken()
+        await calling.wait()
+        other = await here.send()
+        push = await here.until(other.id, PushState.LIVE, failures=1, session=0)
+        assert (push.reason, here.receivers.calls) == (str(silent), 1)
+        good = await here.send(url="https://hook.example/good")
+        await here.until(good.id, PushState.COMPLETE)
+        let_go.set()
+        await here.until(probe.id, PushState.COMPLETE)
+        await here.later(SECOND)
+        for task in (first, other):
+            await here.until(task.id, PushState.COMPLETE)
+
+
 async def test_the_breakers_of_other_hosts_stay_closed(here: PushHarness) -> None:
     await open_breaker_of_hook(here)
     task = await here.send(url=OTHER)
@@ -586,6 +641,74 @@ async def test_a_call_canceled_while_waiting_for_the_probe_has_no_effect() -> No
         breaker.record_failure(HOST, "down")
         assert await other == "down"
     assert canceled.cancelled()
+
+
+# Places ------------------------------------------------------------------------------------------------------------
+
+WORKING_SHARE, FAILING_SHARE = (HOST, False), (HOST, True)
+
+
+class Calls:
+    """Requests with a place of a limiter, until they are ended."""
+
+    def __init__(self, limiter: CallLimiter, seconds: float) -> None:
+        self._limiter = limiter
+        self._seconds = seconds
+        self._running: list[asyncio.Task[None]] = []
+        self.cut = asyncio.Event()
+        """Set when the limiter ends one."""
+
+    async def begin(self, share: tuple[str, bool]) -> asyncio.Event:
+        """Returns once a request has a place. Setting the event ends it."""
+        over, begun = asyncio.Event(), asyncio.Event()
+
+        async def run() -> None:
+            async with self._limiter(share, self._seconds, self.cut.set):
+                begun.set()
+                await over.wait()
+
+        self._running.append(asyncio.create_task(run()))
+        async with asyncio.timeout(60):
+            await begun.wait()
+        return over
+
+
+async def test_a_request_that_outlasts_its_place_delays_no_other() -> None:
+    calls = Calls(CallLimiter(), 0.0)
+    for _ in range(MAX_SLOW_CALLS_PER_SHARE + MAX_CALLS_PER_SHARE):
+        await calls.begin(WORKING_SHARE)
+    assert not calls.cut.is_set()  # the last ones keep their places
+
+
+async def test_a_receiver_that_failed_is_ended_when_too_many_are_slow() -> None:
+    calls = Calls(CallLimiter(), 0.0)
+    for _ in range(MAX_SLOW_CALLS_PER_SHARE):
+        await calls.begin(FAILING_SHARE)
+    assert not calls.cut.is_set()
+    await calls.begin(FAILING_SHARE)
+    async with asyncio.timeout(60):
+        await calls.cut.wait()
+
+
+async def test_the_shares_of_a_host_do_not_wait_for_each_other() -> None:
+    limiter = CallLimiter()
+    calls = Calls(limiter, 3600.0)
+    ends = [await calls.begin(FAILING_SHARE) for _ in range(MAX_CALLS_PER_SHARE)]
+    for _ in range(MAX_CALLS_PER_SHARE):
+        await calls.begin(WORKING_SHARE)
+    waiting = asyncio.create_task(calls.begin(FAILING_SHARE))
+    await asyncio.sleep(0)
+    await calls.begin(("other.example:443", True))
+    assert not waiting.done()
+    ends[0].set()
+    await waiting
+
+
+async def test_a_slow_request_frees_its_room_when_it_ends() -> None:
+    calls = Calls(CallLimiter(), 0.0)
+    for _ in range(3 * MAX_SLOW_CALLS_PER_SHARE):
+        (await calls.begin(FAILING_SHARE)).set()
+    assert not calls.cut.is_set()
 
 
 async def test_the_number_of_remembered_hosts_is_limited() -> None:

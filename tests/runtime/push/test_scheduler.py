@@ -29,7 +29,7 @@ from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.ports import OutboundResponse, PushConfigKey
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import LeaseHold
-from dragoman.runtime.push.delivery import MAX_CALLS_PER_HOST
+from dragoman.runtime.push.delivery import MAX_CALLS_PER_SHARE
 from dragoman.security.secret_box import AesGcmSecretBox
 from dragoman.testing.fixtures import Clock
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -38,7 +38,7 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 async def test_pushes_with_claims_of_unknown_outcome_are_delivered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.runtime.push.scheduler.MAX_HELD_PER_HOST", 2)
+    monkeypatch.setattr("dragoman.runtime.push.scheduler.MAX_HELD_PER_SHARE", 2)
     async with open_push_harness(tmp_path, echo, timings=timings(push_poll_interval=0.01)) as here:
         pushes, broken_off, held = here.harness.store.pushes, 0, 0
         claim, carry = pushes.claim, here.push_scheduler._start_delivery
@@ -102,16 +102,59 @@ async def test_concurrent_requests_are_limited_per_host(tmp_path: Path) -> None:
             await let_go.wait()
             return OK
 
-        urls = [f"https://hook.example/{number}" for number in range(3 * MAX_CALLS_PER_HOST)]
+        urls = [f"https://hook.example/{number}" for number in range(3 * MAX_CALLS_PER_SHARE)]
         for url in urls:
             here.receivers.answer(url, slow)
         for url in urls:
             await here.send(url=url)
         task = await here.send(url=OTHER)
         await here.until(task.id, PushState.COMPLETE)
-        assert here.receivers.calls == MAX_CALLS_PER_HOST
+        assert here.receivers.calls == MAX_CALLS_PER_SHARE
         let_go.set()
         await here.receivers.until(lambda: all(here.receivers.taken(url) == [1, 2, 3] for url in urls))
+
+
+async def test_receivers_that_hang_delay_no_other_of_their_host(tmp_path: Path) -> None:
+    async with open_push_harness(tmp_path, echo, timings=timings(push_place_time=0.01)) as here:
+        let_go = asyncio.Event()
+
+        async def hang() -> OutboundResponse:
+            await let_go.wait()
+            return OK
+
+        urls = [f"https://hook.example/{number}" for number in range(3 * MAX_CALLS_PER_SHARE)]
+        for url in urls:
+            here.receivers.answer(url, hang)
+        hanging = [await here.send(url=url) for url in urls]
+        task = await here.send()
+        await here.until(task.id, PushState.COMPLETE)
+        assert here.receivers.taken(HOOK) == [1, 2, 3]
+        assert not any(here.receivers.taken(url) for url in urls)
+        let_go.set()
+        for task in hanging:
+            await here.until(task.id, PushState.COMPLETE)
+
+
+async def test_receivers_that_failed_delay_no_other_of_their_host(tmp_path: Path) -> None:
+    async with open_push_harness(tmp_path, echo) as here:
+        let_go = asyncio.Event()
+
+        async def hang() -> OutboundResponse:
+            await let_go.wait()
+            return OK
+
+        urls = [f"https://hook.example/{number}" for number in range(MAX_CALLS_PER_SHARE)]
+        for url in urls:
+            here.receivers.answer(url, answered(503), hang)
+        failed = [await here.send(url=url) for url in urls]
+        for task in failed:
+            await here.until(task.id, PushState.LIVE, failures=1, session=0)
+        await here.later(SECOND)
+        task = await here.send()
+        await here.until(task.id, PushState.COMPLETE)
+        let_go.set()
+        for task in failed:
+            await here.until(task.id, PushState.COMPLETE)
 
 
 # Processes ---------------------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ class CalledParts:
         transports = SimulatedTransports(outbound, servers=self._a2a, client=host)
         upstreams = LocalUpstreamRegistry(
             lambda: transports,
-            store.upstreams,
+            store,
             _PlainBox(),
             registry,
             clock=host.wall_ms,
@@ -140,7 +140,7 @@ class CalledParts:
         stack.push_async_callback(mcp.close)
         await mcp.refresh(tool_agent)
         await upstreams.start(specs, [CALLED_AGENTS[2]])
-        called: list[Agent] = [*mcp.agents, *upstreams.agents]
+        called: list[Agent] = [*mcp.agents, *upstreams.all_agents()]
         for agent in called:
             registry.add(agent)
         known = [one for one in await store.worker_registry.list() if not registry.is_registered(one.agent)]

@@ -204,7 +204,7 @@ def serve_tools(
     tools: ToolServer, agent: str, host: HostLoop, outbound: OutboundStreams, registry: RemoteAgentRegistry
 ) -> tuple[McpRegistry, McpAgent]:
     """The agent of an MCP server, for one machine; `McpRegistry.refresh` reads its tools."""
-    servers = McpRegistry(outbound, registry, max_response_bytes=0, monotonic=host.time, new_id=IDS.hex)
+    servers = McpRegistry(outbound, registry, None, max_response_bytes=0, monotonic=host.time, new_id=IDS.hex)
     spec = McpSpec(url=f"https://{tools.peer.name}.example/mcp", id=agent)
 
     called = McpAgent(

@@ -77,19 +77,19 @@ class MemoryPushes:
     async def due(
         self,
         *,
-        per_host: int,
+        per_share: int,
         max_hosts: int,
         after_host: str = "",
         expired: bool = True,
         longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
     ) -> tuple[list[PushRecord], str]:
         found: tuple[list[PushRecord], str] = await self._read(
-            lambda: self._due(per_host, max_hosts, after_host, expired, longest_delay)
+            lambda: self._due(per_share, max_hosts, after_host, expired, longest_delay)
         )
         return found
 
     def _due(
-        self, per_host: int, max_hosts: int, after_host: str, expired: bool, longest_delay: int
+        self, per_share: int, max_hosts: int, after_host: str, expired: bool, longest_delay: int
     ) -> tuple[list[PushRecord], str]:
         database, now = self._database, self._database.clock()
         live = database.live_sessions(now if expired else 0)
@@ -108,7 +108,9 @@ class MemoryPushes:
         found: list[PushRecord] = []
         hosts = sorted(by_host)
         for host in hosts[:max_hosts]:
-            found += sorted(by_host[host], key=lambda push: push.due_at)[:per_host]
+            waiting = sorted(by_host[host], key=lambda push: push.due_at)
+            for is_failing in (False, True):
+                found += [push for push in waiting if bool(push.failures) is is_failing][:per_share]
         return found, hosts[max_hosts - 1] if len(hosts) >= max_hosts else ""
 
     async def claim(
@@ -184,7 +186,11 @@ class MemoryPushes:
     async def unfinished(self, limit: int) -> list[PushRecord]:
         def unfinished() -> list[PushRecord]:
             every = [push for ref in self._database.live_pushes for push in self._of(ref)]
-            found = [push for push in every if push.state is PushState.GIVEN_UP or (push.due_at and push.lag)]
+            found = [
+                push
+                for push in every
+                if push.state is PushState.GIVEN_UP or push.first_given_up or (push.due_at and push.lag)
+            ]
             return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
         found: list[PushRecord] = await self._read(unfinished)

@@ -85,7 +85,7 @@ def test_a_push_is_read_as_it_was_written() -> None:
     push = replace(
         rows.new_push(RECORD.ref, config, 30, 31, states.WORKING, task),
         state=PushState.GIVEN_UP, reason="gone", failures=3, failing_since=32, due_at=33, session=34, token=35,
-        attempt_count=36,
+        attempt_count=36, rejections=37, given_up_events=38, first_given_up=39,
     )  # fmt: skip
     row = (config.id, *rows.config_values(config), push.created, *rows.delivery_values(push), *task)
     assert len(row) == len(names(f"{rows.PUSH_COLUMNS}, {rows.PUSH_TASK_COLUMNS}"))

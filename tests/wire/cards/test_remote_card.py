@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from dragoman.core.agent_sources import FileForm
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
 from dragoman.wire.cards import agent_card, remote_card
 from dragoman.wire.cards.remote_card import Interface, InvalidRemoteCard, RemoteCard
@@ -80,6 +81,20 @@ def test_parameters_of_an_extension_may_have_28_levels() -> None:
         message = agent_card.v1_card(replace(SPEC, extensions=card.extensions), AT)
         assert b"urn:x" in document
         assert pb.AgentCard.FromString(message.SerializeToString()) == message
+
+
+@pytest.mark.parametrize(
+    ("url", "cards"),
+    [
+        (URL, [f"{URL}/.well-known/agent-card.json", f"{URL}/.well-known/agent.json"]),
+        (f"{URL}//?a=b", [f"{URL}/.well-known/agent-card.json", f"{URL}/.well-known/agent.json"]),
+        (BASE, [BASE]),
+        (f"{BASE}/", [BASE]),
+        (f"{BASE}/?a=b", [f"{BASE}?a=b"]),
+    ],
+)
+def test_a_card_is_found_by_the_url_of_its_agent_and_its_own_with_a_slash_too(url: str, cards: list[str]) -> None:
+    assert remote_card.card_urls(url) == cards
 
 
 def test_own_cards_of_0_3_and_0_1_round_trip() -> None:
@@ -258,3 +273,34 @@ def test_an_address_of_the_agents_own_machine_is_called_on_the_host_of_its_card(
 ) -> None:
     card = read({"name": "x", "url": url, "preferredTransport": binding, "protocolVersion": "0.3.0"}, base)
     assert [interface.url for interface in card.interfaces] == [called]
+
+
+CARD_03 = {
+    "name": "x",
+    "url": URL,
+    "preferredTransport": "GRPC",
+    "protocolVersion": "0.3.0",
+    "additionalInterfaces": [
+        {"url": URL, "transport": "HTTP+JSON"},
+        {"url": URL, "transport": "JSONRPC"},
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("form", "bindings"),
+    [
+        (None, ["JSONRPC", "GRPC", "HTTP+JSON"]),
+        ("bytes", ["GRPC", "HTTP+JSON", "JSONRPC"]),
+        ("base64", ["GRPC", "HTTP+JSON", "JSONRPC"]),
+    ],
+)
+def test_jsonrpc_goes_first_in_0_3_while_the_form_of_its_files_is_unknown(
+    form: FileForm | None, bindings: list[str]
+) -> None:
+    chosen = remote_card.choose_interfaces(read(CARD_03), BASE, has_credentials=False, v03_files=form)
+    assert [interface.binding for interface in chosen.interfaces] == bindings
+    newer = {"url": URL, "protocolBinding": "GRPC", "protocolVersion": "1.0"}
+    card = read({**CARD_03, "supportedInterfaces": [newer]})
+    best = remote_card.choose_interfaces(card, BASE, has_credentials=False, v03_files=form).interfaces[0]
+    assert (best.binding, best.dialect) == ("GRPC", "1.0")

@@ -24,6 +24,8 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
         ("INPUT_REQUIRED", pb.TASK_STATE_INPUT_REQUIRED),
         ("unknown", pb.TASK_STATE_UNSPECIFIED),
         ("asleep", pb.TASK_STATE_UNSPECIFIED),
+        (99, pb.TASK_STATE_UNSPECIFIED),
+        (-(2**40), pb.TASK_STATE_UNSPECIFIED),
         (2, pb.TASK_STATE_WORKING),
         ("2", pb.TASK_STATE_WORKING),
     ],

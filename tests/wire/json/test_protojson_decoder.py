@@ -120,7 +120,7 @@ STATES = "TASK_STATE_UNSPECIFIED, TASK_STATE_SUBMITTED, .*TASK_STATE_AUTH_REQUIR
         ({"id": 5}, "id", "must be a string"),
         ({"context_id": 5}, "contextId", "must be a string"),
         ({"status": "x"}, "status", "must be a JSON object"),
-        ({"status": {"state": 99}}, "status.state", f"must be one of {STATES}"),
+        ({"history": [{"role": 99}]}, "history[0].role", "must be one of ROLE_USER, ROLE_AGENT"),
         ({"status": {"state": True}}, "status.state", f"must be one of {STATES}"),
         ({"status": {"state": []}}, "status.state", f"must be one of {STATES}"),
         ({"history": {}}, "history", "must be a JSON array"),

@@ -11,6 +11,7 @@ from dragoman.core.limits import message_limits
 from dragoman.wire.json.request import (
     MAX_JSON_DEPTH,
     MAX_JSON_INTEGER,
+    AmbiguousJson,
     JsonRpcRequest,
     encode_error,
     encode_result,
@@ -27,13 +28,14 @@ from dragoman.wire.json.request import (
         (b" \r\n", "the body is empty"),
         (b"\xef\xbb\xbf{}", "byte order mark"),
         (b'{"a":"\xff"}', "not UTF-8 at byte 6"),
-        (b'"\\ud800"', "surrogate"),
         (b"{} x", "after document"),
         (b'{"a":1', "end of data"),
         (b"[1,]", "trailing comma"),
         (b"{'a':1}", "column 2"),
         (b"NaN", "column 1"),
-        (b"[1e999]", "infinity"),
+        (b'{"a":"\\ud800","b":' + b"[" * 10_000, "surrogate"),
+        (b"[1e999", "infinity"),
+        (b'["\xed\xa0\x80"]', "not UTF-8 at byte 2"),
         (b"[01]", "column"),
     ],
 )
@@ -84,6 +86,32 @@ def test_an_integer_beyond_2_to_the_53rd_is_rejected_with_its_path(body: bytes, 
     with pytest.raises(InvalidParams, match=str(MAX_JSON_INTEGER)) as caught:
         loads(body)
     assert caught.value.violations[0].field == path
+
+
+@pytest.mark.parametrize("lossy_numbers", [False, True])
+@pytest.mark.parametrize(
+    ("body", "path", "rule"),
+    [
+        (b"1e999", "body", "must lie between"),
+        (b'{"a":[0,-1e999]}', "a[1]", "must lie between"),
+        (b'{"a":1%b}' % (b"0" * 5000), "a", "must lie between"),
+        (b'"\\ud800"', "body", "surrogate"),
+        (b'{"a":{"b":"x\\udc00"}}', "a.b", "surrogate"),
+        (b'{"a":{"x\\ud800y":1}}', "a.x\ud800y", "surrogate"),
+    ],
+)
+def test_a_value_that_only_some_parsers_read_is_rejected_with_its_path(
+    body: bytes, path: str, rule: str, lossy_numbers: bool
+) -> None:
+    with pytest.raises(AmbiguousJson, match=rule) as caught:
+        loads(body, lossy_numbers=lossy_numbers)
+    assert caught.value.violations[0].field == path
+
+
+def test_a_value_that_only_some_parsers_read_leaves_the_other_members() -> None:
+    with pytest.raises(AmbiguousJson) as caught:
+        loads(b'{"id":7,"method":"\\ud800","params":{"a":1e999},"other":"x"}')
+    assert caught.value.value == {"id": 7, "other": "x"}
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,18 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from functools import partial
+from contextlib import suppress
+from dataclasses import replace
+from functools import cache, partial
 from typing import Any, ClassVar, Generic, TypeVar, cast
+
+from pydantic import TypeAdapter
 
 from dragoman.agents.called.agent import CalledAgent
 from dragoman.calling.errors import ClientError
-from dragoman.ports import RemoteAgent, RemoteAgentRegistry
+from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.errors import Unavailable
+from dragoman.ports import KeyValues, RemoteAgent, RemoteAgentRegistry
 from dragoman.supervision import Background, start_task
 
 AgentT = TypeVar("AgentT", bound=CalledAgent)
@@ -22,9 +28,11 @@ class CalledRegistry(ABC, Generic[AgentT]):
 
     log: ClassVar[logging.Logger]
 
-    def __init__(self, agent_registry: RemoteAgentRegistry | None) -> None:
-        """agent_registry: where changes are registered; None if the agents stay."""
+    def __init__(self, agent_registry: RemoteAgentRegistry | None, key_values: KeyValues | None) -> None:
+        """agent_registry: where changes are registered; None if the agents stay. key_values: of the store, if there
+        is one."""
         self.agent_registry = agent_registry
+        self._key_values = key_values
 
     @abstractmethod
     def all_agents(self) -> Iterable[AgentT]:
@@ -32,7 +40,7 @@ class CalledRegistry(ABC, Generic[AgentT]):
 
     @abstractmethod
     async def discover(self, agent: AgentT) -> Any:
-        """Reads what the other server says about itself; a ClientError if it says nothing usable."""
+        """Reads what the other server says about itself; a ClientError if it says nothing that may be served."""
 
     @abstractmethod
     def apply(self, agent: AgentT, found: Any) -> bool:
@@ -59,17 +67,29 @@ class CalledRegistry(ABC, Generic[AgentT]):
                 self.capacity_changed()
             self.log.info("could not read agent %s: %s", agent.spec.id or agent.location, found.summary)
             return
-        if not self.may_serve(agent, found):
-            return
         if self.apply(agent, found) and self.agent_registry is not None:
             await self.agent_registry.register(cast("RemoteAgent", agent))
         if agent.breaker.is_open:
             agent.breaker.half_open()
             self.capacity_changed()
+        await self.sync_spec(agent)
 
-    def may_serve(self, agent: AgentT, found: Any) -> bool:
-        """Whether an agent may be served with what was found."""
-        return True
+    async def sync_spec(self, agent: AgentT) -> None:
+        """Stores the spec of an agent that was read. One that was not gets the stored spec, so that its card, and the
+        names of its tools, are the same before and after a restart of this server."""
+        if self._key_values is None or not agent.spec.id:
+            return
+        name = f"agent {agent.spec.id}"
+        # ValueError: it is no spec of this version, or has lone surrogates. Unavailable: the next read tries again.
+        with suppress(ValueError, Unavailable):
+            stored = await self._key_values.get(name)
+            location, _, spec = stored.partition("\n")
+            if agent.is_known:
+                text = f"{agent.location}\n{_spec_codec().dump_json(agent.spec).decode()}"
+                if text != stored:
+                    await self._key_values.compare_and_set(name, text, expected=stored)
+            elif location == agent.location:
+                agent.spec = replace(_spec_codec().validate_json(spec), time_limit=agent.spec.time_limit)
 
     def capacity_changed(self) -> None:
         """Tells the scheduler that an agent may take more turns, or fewer."""
@@ -83,3 +103,8 @@ class CalledRegistry(ABC, Generic[AgentT]):
                 agent.refresh_task.cancel()
                 await asyncio.wait([agent.refresh_task])
         await asyncio.gather(*(agent.close() for agent in agents))
+
+
+@cache
+def _spec_codec() -> TypeAdapter[AgentSpec]:
+    return TypeAdapter(AgentSpec)

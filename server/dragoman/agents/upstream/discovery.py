@@ -48,16 +48,12 @@ async def fetch_card(upstream: UpstreamSpec, outbound: OutboundStreams) -> tuple
     """An agent's card and its URL. Raises ClientError."""
 
     async def get(url: str, headers: Mapping[str, str]) -> CardResponse:
-        data, headers = bytearray(), {**upstream.headers, **headers}
+        headers, data = {**upstream.headers, **headers}, b""
         with outbound_errors():
             async with outbound.open("GET", url, headers, idle_timeout=CARD_IDLE_TIMEOUT) as response:
                 if response.status == 200:
-                    async for chunk in response.chunks():
-                        data += chunk
-                        if len(data) > MAX_UPSTREAM_CARD_BYTES:
-                            place = _without_query(url)
-                            raise ProtocolError(f"{place}: the card is longer than {MAX_UPSTREAM_CARD_BYTES} bytes")
-                return CardResponse(url, response.status, response.headers, bytes(data))
+                    data = await transport_http.read_body(response, _without_query(url), MAX_UPSTREAM_CARD_BYTES, None)
+                return CardResponse(url, response.status, response.headers, data)
 
     responses = await transport_http.fetch_card(upstream.url, get)
     last = responses[-1]
@@ -89,6 +85,7 @@ def evaluate_card(upstream: UpstreamSpec, card: RemoteCard, outbound: OutboundSt
         card,
         upstream.url,
         has_credentials=bool(upstream.headers),
+        v03_files=upstream.v03_files,
         url_problem=lambda url: _forbidden_reason(url, outbound),
     )
     ours = {extension.uri for extension in SERVER_EXTENSIONS}

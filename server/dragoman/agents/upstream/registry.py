@@ -9,17 +9,17 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from dragoman.agents.called.registry import CalledRegistry
 from dragoman.agents.values import NewId
 from dragoman.calling.errors import ClientError, ProtocolError, ServerUnavailable
+from dragoman.calling.secret_files import read_secret
 from dragoman.core.agent_sources import UpstreamSpec, upstream_from_table, upstream_to_json
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import AgentIdTaken, InvalidParams, Unavailable
 from dragoman.ids import IDS
-from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, UpstreamStatus, UpstreamStore
+from dragoman.ports import AddedUpstream, RemoteAgentRegistry, SecretBox, Store, UpstreamStatus
 from dragoman.supervision import wait_for
 
 if TYPE_CHECKING:  # imported with the first upstream agent, which few servers have: 16 modules, 0.9 MB
@@ -50,7 +50,7 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
     def __init__(
         self,
         open_transport_factory: Callable[[], TransportFactory],
-        store: UpstreamStore,
+        store: Store,
         secret_box: SecretBox,
         agent_registry: RemoteAgentRegistry,
         *,
@@ -64,9 +64,9 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
 
         clock: milliseconds since the epoch. monotonic: seconds.
         """
-        super().__init__(agent_registry)
+        super().__init__(agent_registry, store.key_values)
         self._transport_factory = cache(open_transport_factory)
-        self._store = store
+        self._store = store.upstreams
         self._secret_box = secret_box
         self._clock = clock
         self._monotonic = monotonic
@@ -80,10 +80,6 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
         self._agents: dict[str, UpstreamAgent] = {}
         self._removed: list[UpstreamAgent] = []
 
-    @property
-    def agents(self) -> Sequence[UpstreamAgent]:
-        return tuple(self._agents.values())
-
     # Start and stop ---------------------------------------------------------------------------------------------
 
     async def start(self, configured: Sequence[UpstreamSpec], reserved_ids: Sequence[str]) -> None:
@@ -91,12 +87,12 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
 
         An unavailable agent is served, too, if its id is known. Raises InvalidUpstream.
         """
-        decoded = [self._decode_stored(added) for added in await self._store.list()]
-        stored = [upstream for upstream in decoded if upstream is not None]
+        stored = list(filter(None, map(self._decode_stored, await self._store.list())))
         results = await asyncio.gather(*map(self._discover, (*configured, *stored)))
         for upstream, result in zip(configured, results[: len(configured)], strict=True):
-            if isinstance(result, ClientError) and not (upstream.id and _is_transient(result)):
-                hint = "; with an id (ID=URL) it is served as soon as it responds" if _is_transient(result) else ""
+            is_transient = isinstance(result, ProtocolError | ServerUnavailable)
+            if isinstance(result, ClientError) and not (upstream.id and is_transient):
+                hint = "; with an id (ID=URL) it is served as soon as it responds" if is_transient else ""
                 raise InvalidUpstream(f"{upstream.location}: {result.summary}{hint}")
             id = upstream.id if isinstance(result, ClientError) else result.spec.id
             if id in reserved_ids or id in self._agents:
@@ -109,9 +105,10 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
                 log.warning("stored agent %s is not served: another agent has its id now", upstream.id)
             else:
                 self._add_agent(upstream, result, from_settings=False)
+        await asyncio.gather(*map(self.sync_spec, self.all_agents()))
 
     def all_agents(self) -> Sequence[UpstreamAgent]:
-        return self.agents
+        return tuple(self._agents.values())
 
     async def close(self) -> None:
         await super().close()
@@ -126,10 +123,8 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
         from dragoman.agents.upstream.turn import UpstreamTurn
         from dragoman.calling.breaker import CircuitBreaker
 
-        if isinstance(result, ClientError):
-            spec = placeholder_spec(upstream.id, "an agent whose card", upstream.time_limit, direct=True)
-        else:
-            spec = result.spec
+        unread = placeholder_spec(upstream.id, "an agent whose card", upstream.time_limit, direct=True)
+        spec = unread if isinstance(result, ClientError) else result.spec
         agent = self._agents[spec.id] = UpstreamAgent(
             spec,
             upstream,
@@ -179,7 +174,7 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
         upstream = replace(upstream, id=id)
         encrypted = self._secret_box.encrypt(upstream_to_json(upstream), _encryption_context(id)).encode()
         added = AddedUpstream(id, encrypted, self._clock())
-        if self._agent_registry.is_registered(id) or not await self._store.add(added):
+        if self._is_served(id) or not await self._store.add(added):
             raise AgentIdTaken(f'id: "{id}" belongs to another agent of this server; choose another id')
         self._on_change()
         return self._status_of(await self._serve(upstream, found))
@@ -187,8 +182,10 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
     async def _serve(self, upstream: UpstreamSpec, found: DiscoveredAgent | ClientError) -> UpstreamAgent:
         """Serves an agent of the store from now on."""
         agent = self._add_agent(upstream, found, from_settings=False)
-        await self._agent_registry.register(agent)
-        self.follow(agent)
+        await self.sync_spec(agent)
+        if not agent.is_removed:
+            await self._agent_registry.register(agent)
+            self.follow(agent)
         return agent
 
     async def remove(self, agent: str) -> int:
@@ -279,15 +276,14 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
             if not agent.from_settings and name not in stored:
                 await self._remove_agent(agent)
         for name, added in stored.items():
-            if name in self._agents or self._agent_registry.is_registered(name):
-                continue
-            upstream = self._decode_stored(added)
-            if upstream is None:
-                continue
-            result = await self._discover(upstream)
-            if name in self._agents or self._agent_registry.is_registered(name):
-                continue  # registered meanwhile
-            await self._serve(upstream, result)
+            upstream = None if self._is_served(name) else self._decode_stored(added)
+            if upstream is not None:
+                result = await self._discover(upstream)
+                if not self._is_served(name):  # it was not registered meanwhile
+                    await self._serve(upstream, result)
+
+    def _is_served(self, agent: str) -> bool:
+        return agent in self._agents or self._agent_registry.is_registered(agent)
 
 
 def _encryption_context(agent: str) -> str:
@@ -295,14 +291,10 @@ def _encryption_context(agent: str) -> str:
 
 
 def with_token(upstream: UpstreamSpec) -> UpstreamSpec:
-    """The agent with the token from its file. Raises OSError, ValueError."""
+    """The agent with the token from its file. Raises ValueError."""
     if not upstream.token_file:
         return upstream
-    token = Path(upstream.token_file).read_text("utf-8").strip()
+    token = read_secret(upstream.token_file)
     return replace(
         upstream, headers={**upstream.headers, **upstream_from_table({"url": upstream.url, "token": token}).headers}
     )
-
-
-def _is_transient(error: ClientError) -> bool:
-    return isinstance(error, ProtocolError | ServerUnavailable)

@@ -29,6 +29,10 @@ rejects calls beyond a thousand with a growing probability."""
 MAX_METADATA_BYTES: Final = 32 * 1024
 """Maximum bytes of a call's metadata: larger than the credentials limit, so that Dragoman itself rejects those."""
 
+MIN_PING_INTERVAL_MS: Final = 4_000
+"""Clients may send keep-alive pings every 5 s, less a second for delays on the way. Three earlier ones end the
+connection with ENHANCE_YOUR_CALM."""
+
 GRPC_IDLE_TIMEOUT: Final = 3600  # seconds after which a connection without calls is closed
 
 
@@ -42,7 +46,7 @@ def channel_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
         # Streams may be idle for hours: pings detect dead peers, and clients may send them, too.
         ("grpc.keepalive_time_ms", 60_000),
         ("grpc.keepalive_timeout_ms", 20_000),
-        ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
+        ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.max_allowed_incoming_connections", options.connections),
         ("grpc.max_concurrent_streams", options.connection_calls),
@@ -131,9 +135,10 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
         serialize = health_pb2.HealthCheckResponse.SerializeToString
         handlers = {
             "Check": unary(health_pb2.HealthCheckRequest, self.Check),
-            "List": unary(health_pb2.HealthListRequest, self.List),
             "Watch": grpc.stream_stream_rpc_method_handler(watch, response_serializer=serialize),
         }
+        if hasattr(health_pb2, "HealthListRequest"):  # grpcio-health-checking 1.81 and later
+            handlers["List"] = unary(health_pb2.HealthListRequest, self.List)
         return grpc.method_handlers_generic_handler(HEALTH_SERVICE_NAME, handlers)
 
 

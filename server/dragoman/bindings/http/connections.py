@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -524,10 +525,11 @@ class HttpConnection(web.RequestHandler):
         """Responds to invalid HTTP: aiohttp would log a traceback and echo the bytes, which may contain credentials."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
-        self._connections.rejections.record_invalid_http(type(exc).__name__, peer=request.remote or "")
+        rule = _broken_rule(exc)
+        self._connections.rejections.record_invalid_http(rule, peer=request.remote or "")
         error: InvalidRequest
         if not isinstance(exc, LineTooLong):
-            error = InvalidRequest(f"the request is not valid HTTP/1.1: {type(exc).__name__}")
+            error = InvalidRequest(f"the request is not valid HTTP/1.1: {rule}")
         elif MAX_HEADER_BYTES in exc.args:
             error = errors.HeaderTooLong(f"a header may have at most {MAX_HEADER_BYTES} bytes")
         else:
@@ -605,6 +607,17 @@ class HttpConnection(web.RequestHandler):
                 limit = f"{http_timeouts.body:g} s plus 1 s for each {http_timeouts.rate} bytes received"
                 request.content.set_exception(BodyTooSlow(f"it arrives too slowly; the limit is {limit}"))
         _check_write_progress(self, transport, now, http_timeouts.stalled)
+
+
+_HEADER_RULE: Final = re.compile(r"(Duplicate|Missing) '([\w-]+)' header")
+
+
+def _broken_rule(error: HttpProcessingError) -> str:
+    """The rule of HTTP that a request breaks. Its bytes, which aiohttp quotes after its reason, are left out."""
+    if found := _HEADER_RULE.match(error.message):
+        return f"{found[2]}: must be given {'once' if found[1] == 'Duplicate' else 'in HTTP/1.1'} (RFC 9112 §3.2)"
+    reason, quotes, _ = error.message.removeprefix("Bad status line:\n  ").partition(":\n\n")
+    return reason if quotes else "its first line or a header has no valid form"
 
 
 def check_request(request: web.BaseRequest) -> None:

@@ -175,7 +175,7 @@ class JsonRpcExchange(HttpExchange):
         if not self.rpc.method:  # the envelope was not read, or is invalid
             self.rpc = json_request.partial_request(self.body)
         error_object = errors.jsonrpc_error(
-            error,
+            json_request.within_params(error),
             dialect or _error_dialect(self.rpc, self.versions(), error),
             in_stream=_errors_in_stream(self.rpc.method),
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Annotated, Final
 
 import typer
 
+from dragoman.calling.secret_files import read_secret
 from dragoman.cli.commands import Command, CommandGroup, argument, option
 from dragoman.cli.options import Json, ServerTarget, complete_agents
 from dragoman.cli.output import ConsoleOutput, format_time
@@ -160,10 +160,10 @@ def _read_headers(headers: Sequence[str], token_file: str) -> dict[str, str]:
         values[name.strip()] = value.strip()
     if token_file:
         try:
-            text = sys.stdin.read() if token_file == "-" else Path(token_file).read_text("utf-8")
-        except (OSError, ValueError) as error:
-            raise typer.BadParameter(f"{token_file} cannot be read: {error}", param_hint="--token-file") from error
-        values["Authorization"] = f"Bearer {text.strip()}"
+            token = sys.stdin.read().strip() if token_file == "-" else read_secret(token_file)
+        except ValueError as error:
+            raise typer.BadParameter(f"{error}", param_hint="--token-file") from error
+        values["Authorization"] = f"Bearer {token}"
     return values
 
 

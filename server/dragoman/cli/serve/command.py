@@ -20,7 +20,7 @@ import orjson
 import typer
 
 from dragoman.cli import ExitCode, format_count, logs, process_setup
-from dragoman.cli.commands import Command, argument, flag
+from dragoman.cli.commands import Command, argument, flag, option
 from dragoman.cli.serve.options import help_with_examples, option_parameters, serve_options
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
@@ -40,6 +40,7 @@ def serve(
         argument("APP", "Agents: a .py file, a module, or an object in one (FILE.py:NAME). [the playground]"),
     ] = None,
     *,
+    token_file: Annotated[str | None, option("--token-file", "PATH", "File with the value of --token. [none]")] = None,
     reload: Annotated[bool, flag("--reload", "Restart when the app's files change; for development.")] = False,
     supervised: Annotated[int | None, typer.Option("--supervised", hidden=True)] = None,
     reloading: Annotated[int | None, typer.Option("--reloading", hidden=True)] = None,
@@ -68,7 +69,8 @@ def serve(
 
     `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  with TLS
     """
-    arguments = {**{name: None if value == [] else value for name, value in options.items()}, "app": app}
+    options |= {"app": app, "token_file": token_file}
+    arguments = {name: None if value == [] else value for name, value in options.items()}
     if reload:
         return run_with_reload(sys.argv[1:], app_argument(arguments))
     if reloading is not None:

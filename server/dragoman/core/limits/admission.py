@@ -3,6 +3,7 @@
 - `live_tasks`, `live_tasks_per_agent`: tasks that have not ended, of all agents and of this one; checked for new tasks.
 - `queued_bytes`: undelivered messages. The first message in the queue is always accepted: its size has its own limit.
 - `starts_per_minute`: turns started with this agent, as a token bucket with a burst of one minute.
+- `stored_bytes`: counted in the background, and part of the quota once they have reached the limit.
 
 A repeated message with a known idempotency key is answered before these checks.
 """
@@ -17,6 +18,7 @@ from dragoman.core.task.log import OVER_QUOTA, AppendRejected
 from dragoman.core.task.plan import Plan
 
 QUOTA_RETRY_DELAY: Final = 5.0  # `retry_after` in seconds, where the time depends on the caller's own tasks
+STORED_RETRY_DELAY: Final = 60.0  # the same until the stored bytes are counted again
 
 
 class QuotaExceeded(AppendRejected):
@@ -43,6 +45,8 @@ class PrincipalLoad(NamedTuple):
 def check_quota(quota: Quota, load: PrincipalLoad, plan: Plan) -> None:
     """Raises QuotaExceeded for a change that would take its sender over its quota."""
     live, live_of_agent, queued, start_delay = load
+    if quota.stored_bytes:
+        raise QuotaExceeded("stored_bytes", quota.stored_bytes, quota.stored, STORED_RETRY_DELAY)
     if plan.before is None:
         if 0 < quota.live_tasks <= live:
             raise QuotaExceeded("live_tasks", quota.live_tasks, live, QUOTA_RETRY_DELAY)

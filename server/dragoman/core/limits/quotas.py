@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -19,8 +19,9 @@ DEFAULT_LIMITS: Final[Mapping[str, int]] = {
     "starts_per_minute": 6_000,
     "requests_per_second": 1_000,
     "open_streams": 2_000,
+    "stored_bytes": 0,
 }
-"""The default of each limit."""
+"""The default of each limit; 0: none."""
 
 AGENT_LIMITS: Final[Mapping[str, str]] = {
     "live_tasks": "live_tasks_per_agent",
@@ -37,10 +38,12 @@ class Quota:
     live_tasks_per_agent: int = 0
     queued_bytes: int = 0
     starts_per_minute: int = 0
+    stored_bytes: int = 0  # set only for a principal that has reached this limit, when its tasks have:
+    stored: int = 0
 
 
 NO_QUOTA: Final = Quota()
-_STORE_LIMITS: Final = tuple(field.name for field in fields(Quota))
+_STORE_LIMITS: Final = ("live_tasks", "live_tasks_per_agent", "queued_bytes", "starts_per_minute")
 
 
 @dataclass(frozen=True, slots=True)

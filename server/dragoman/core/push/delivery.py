@@ -3,8 +3,8 @@
 The log of a task is the outbox: a `PushRecord` is a durable cursor over it, and later events are sent in order. A
 sender holds a claim (session, token) and reports each attempt as a `DeliveryReport`; only `apply_report` decides what
 follows from it, so all stores behave alike. States: `LIVE` (events are, or will be, delivered), `COMPLETE` (the task
-has ended and everything was delivered), `GIVEN_UP` (the rest are dead letters), `UNSUBSCRIBED` (the receiver answered
-410).
+has ended and everything was delivered), `GIVEN_UP` (what was not accepted is a dead letter), `UNSUBSCRIBED` (the
+receiver answered 410).
 """
 
 from __future__ import annotations
@@ -21,6 +21,13 @@ from dragoman.core.push.configuration import PushConfig
 from dragoman.core.task.log import TaskRef
 
 MAX_KEPT_ATTEMPTS: Final = 20  # the number of recent attempts stored per configuration
+MAX_REJECTIONS: Final = 3  # 4xx responses to an event after which it is given up, and the next one is sent
+_TEMPORARY: Final = (408, 425, 429)  # 4xx responses that say nothing about the event
+
+
+Share = tuple[str, bool]
+"""A share of the places of a host: of its receivers whose last attempt failed (True), or of the others. Both are equal,
+so that receivers that fail or hang delay no other."""
 
 
 class PushState(IntEnum):
@@ -46,6 +53,9 @@ class PushRecord:
     reason: str = ""
     """Why it is dead or has ended; while live, why the last attempt failed."""
     failures: int = 0  # failed attempts to deliver the next event
+    rejections: int = 0  # those of them that count for MAX_REJECTIONS
+    given_up_events: int = 0  # events that were rejected MAX_REJECTIONS times, since the last restart
+    first_given_up: int = 0  # the first of them; 0 for none
     failing_since: int = 0  # the time of the first of these failures; 0 when there is none
     due_at: int = 0  # when the next event is due; 0 when there is none
     session: int = 0  # the session that holds the claim; 0 for none
@@ -58,9 +68,30 @@ class PushRecord:
     agent: str = ""
 
     @property
+    def share(self) -> Share:
+        return self.config.host, self.failures > 0
+
+    @property
     def lag(self) -> int:
-        """Number of undelivered events."""
+        """Number of events that are still to be delivered."""
         return max(self.last_sequence - self.last_delivered, 0)
+
+    @property
+    def accepted(self) -> int:
+        """The last event before the first that the receiver has not accepted."""
+        return self.first_given_up - 1 if self.first_given_up else self.last_delivered
+
+    @property
+    def final_state(self) -> PushState:
+        """The state once the task has ended and nothing is left to deliver."""
+        return PushState.GIVEN_UP if self.first_given_up else PushState.COMPLETE
+
+    @property
+    def given_up_reason(self) -> str:
+        """Which events were given up; empty for none."""
+        others = f" and {self.given_up_events - 1} more" if self.given_up_events > 1 else ""
+        events = f"event {self.first_given_up}{others}"
+        return f"given up after {MAX_REJECTIONS} rejections: {events}" if self.first_given_up else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,15 +137,15 @@ class DeliveryReport:
 def replace_record(new: PushRecord, previous: PushRecord | None, now: int) -> PushRecord:
     """The record to store when `new` replaces `previous`, a record of the same id.
 
-    A new URL loses and repeats nothing: delivery continues where the previous one was. Only after ENDED does it start
-    anew. Reports of the previous claim are ignored from then on.
+    A new URL loses nothing: delivery continues with the first event that the previous one has not accepted. Only after
+    ENDED does it start anew. Reports of the previous claim are ignored from then on.
     """
     if previous is not None and previous.state is not PushState.UNSUBSCRIBED:
         record = replace(
             new,
             created=previous.created,
-            last_delivered=previous.last_delivered,
-            last_state_sent=previous.last_state_sent,
+            last_delivered=previous.accepted,
+            last_state_sent=0 if previous.first_given_up else previous.last_state_sent,
         )
     else:
         record = new
@@ -149,26 +180,45 @@ def apply_report(record: PushRecord, report: DeliveryReport, now: int) -> PushRe
     if report.outcome is DeliveryOutcome.ENDED:
         return replace(record, state=PushState.UNSUBSCRIBED, reason="410: the receiver is gone", due_at=0, session=0)
     if report.outcome is DeliveryOutcome.FAILED:
-        return _apply_failure(record, report, now)
+        record = _apply_failure(record, report, now)
+        if not record.session:
+            return record
     if report.outcome is DeliveryOutcome.DELIVERED:
-        record = replace(record, failures=0, failing_since=0, reason="")
+        record = replace(record, failures=0, rejections=0, failing_since=0, reason=record.given_up_reason)
     if record.last_delivered < record.last_sequence:
         return replace(record, due_at=now, session=0) if report.hand_over else record
     if record.task_ended:
-        return replace(record, state=PushState.COMPLETE, due_at=0, session=0)
+        return replace(record, state=record.final_state, due_at=0, session=0)
     return replace(record, due_at=0, session=0) if report.release or report.hand_over else record
 
 
 def _apply_failure(record: PushRecord, report: DeliveryReport, now: int) -> PushRecord:
-    why = failure_reason(report.attempt) if report.attempt else ""
+    """Keeps the claim only if an event was given up and the next one is to follow."""
+    attempt = report.attempt
+    why = failure_reason(attempt) if attempt else ""
+    rejected = attempt is not None and 400 <= attempt.status < 500 and attempt.status not in _TEMPORARY
     record = replace(
-        record, failures=record.failures + 1, failing_since=record.failing_since or now, reason=why, session=0
+        record,
+        failures=record.failures + 1,
+        rejections=record.rejections + rejected,
+        failing_since=record.failing_since or now,
+        reason=why,
     )
     if now - record.failing_since >= report.give_up_after:
-        return replace(
-            record, state=PushState.GIVEN_UP, due_at=0, reason=f"given up after {record.failures} attempts: {why}"
-        )
-    return replace(record, due_at=now + report.retry_delay)
+        reason = f"given up after {record.failures} attempts: {why}"
+        return replace(record, state=PushState.GIVEN_UP, due_at=0, session=0, reason=reason)
+    if attempt is None or record.rejections < MAX_REJECTIONS:
+        return replace(record, due_at=now + report.retry_delay, session=0)
+    record = replace(
+        record,
+        last_delivered=max(record.last_delivered, attempt.sequence),
+        failing_since=record.failing_since if attempt.sequence < record.last_sequence else 0,
+        failures=0,
+        rejections=0,
+        given_up_events=record.given_up_events + 1,
+        first_given_up=record.first_given_up or attempt.sequence,
+    )
+    return replace(record, reason=record.given_up_reason)
 
 
 def failure_reason(attempt: DeliveryAttempt) -> str:
@@ -176,17 +226,20 @@ def failure_reason(attempt: DeliveryAttempt) -> str:
 
 
 def restart_record(record: PushRecord, now: int, after: int | None = None) -> PushRecord:
-    """The record restarted after event `after`, or after `last_delivered`. Releases the claim and fences its holder."""
-    delivered = record.last_delivered if after is None else after
+    """The record restarted after event `after`, or after `accepted`. Releases the claim and fences its holder."""
+    delivered = record.accepted if after is None else after
+    if delivered < record.first_given_up:  # they are sent again
+        record = replace(record, given_up_events=0, first_given_up=0)
     done = delivered >= record.last_sequence and record.task_ended
     return replace(
         record,
         last_delivered=delivered,
-        # The state sent before that event is unknown, so the next state change is sent in any case.
-        last_state_sent=record.last_state_sent if after is None else 0,
-        state=PushState.COMPLETE if done else PushState.LIVE,
-        reason="",
+        # The state sent before an earlier event is unknown, so the next state change is sent in any case.
+        last_state_sent=record.last_state_sent if delivered >= record.last_delivered else 0,
+        state=record.final_state if done else PushState.LIVE,
+        reason=record.given_up_reason,
         failures=0,
+        rejections=0,
         failing_since=0,
         due_at=0 if delivered >= record.last_sequence else now,
         session=0,

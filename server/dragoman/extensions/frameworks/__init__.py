@@ -8,14 +8,19 @@ environment need not have gRPC or protobuf. `process` is the child process, `sup
 
 from __future__ import annotations
 
+import logging
+import os
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Final
 
 from dragoman.extensions.frameworks.sources import FrameworkSettings, is_object_name
 from dragoman.ports import Agent, UpstreamStatus
 from dragoman.ports.extension import AgentHost, AgentSource, AgentSources, ServerExtension
+
+log = logging.getLogger("dragoman.executor")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +49,9 @@ async def open_executors(settings: FrameworkSettings, host: AgentHost) -> AsyncI
     ids = [*host.reserved_ids, *(spec.id for spec in specs)]
     if len(set(ids)) < len(ids):
         raise ValueError("--executor: has the id of an agent of APP; pass ID=MODULE:NAME")
+    for name in settings.env:
+        if not any(fnmatchcase(variable, name) for variable in os.environ):
+            log.warning("--executor-env: %s is not set in the server's environment, so no executor gets it", name)
     async with AsyncExitStack() as stack:
         agents: list[Agent] = []
         for spec in specs:

@@ -18,6 +18,7 @@ import orjson
 from google.protobuf import json_format
 
 from dragoman.core.errors import InvalidParams
+from dragoman.extensions.frameworks.sources import PRIVATE_ENV_PREFIX
 from dragoman.wire.json import protojson, remote_values
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -34,9 +35,6 @@ ERROR_LINE_PREFIX: Final = "dragoman: error: "
 
 LOG_LINE_PREFIX: Final = "dragoman: log: "
 """Prefix of its log records, each of which is a JSON object (`extensions/frameworks/child/logs.py`)."""
-
-PRIVATE_ENV_PREFIX: Final = "DRAGOMAN_"
-"""Environment variables with this prefix are never passed on: they hold store URLs and passwords."""
 
 PASSED_ENV: Final = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TERM", "LANG", "LANGUAGE", "LC_*", "TZ", "TMPDIR", "XDG_*"),

@@ -17,6 +17,9 @@ EXECUTOR_FORMAT: Final = "[ID=]MODULE:NAME or [ID=]FILE.py:NAME"
 DEFAULT_EXECUTOR_TURNS: Final = 100
 """Default number of concurrent turns of an executor."""
 
+PRIVATE_ENV_PREFIX: Final = "DRAGOMAN_"
+"""Environment variables with this prefix are never passed on: they hold store URLs and passwords."""
+
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\*?|\*")
 
 _EXECUTOR_SUFFIXES: Final = ("agent-executor", "agent-worker", "executor", "worker")
@@ -85,6 +88,8 @@ def parse_variables(value: Any) -> tuple[str, ...]:
     for name in names:
         if not _VARIABLE.fullmatch(name):
             raise ValueError(f'"{name}" is not the name of an environment variable, such as OPENAI_API_KEY or AWS_*')
+        if name.upper().startswith(PRIVATE_ENV_PREFIX):
+            raise ValueError(f'"{name}" is never passed on: it may have secrets of the server')
     return names
 
 

@@ -75,11 +75,9 @@ async def open_servers(settings: McpSettings, host: AgentHost) -> AsyncIterator[
         logging.getLogger(name).setLevel(logging.WARNING)
     try:
         specs = [sources.with_token(server) for server in settings.servers]
-    except OSError as error:
-        raise ValueError(f"--mcp: token_file: {error.filename} cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise ValueError(f"--mcp: token_file: {error}") from error
-    servers = McpRegistry(host.open_outbound(), host.registry, max_response_bytes=host.response_bytes)
+    servers = McpRegistry(host.open_outbound(), host.registry, host.key_values, max_response_bytes=host.response_bytes)
     try:
         await servers.connect(specs, host.reserved_ids)
     except InvalidMcpServer as error:

@@ -6,10 +6,10 @@ import re
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from dragoman.calling.secret_files import read_secret
 from dragoman.core.agent_sources import check_headers, check_http_url, read_sources
 from dragoman.core.durations import is_seconds
 from dragoman.core.names import check_agent_id
@@ -179,8 +179,8 @@ def _check_seconds(settings: Mapping[str, Any], key: str, default: float) -> flo
 
 
 def with_token(server: McpSpec) -> McpSpec:
-    """The server with the token from its file. Raises OSError, ValueError."""
+    """The server with the token from its file. Raises ValueError."""
     if not server.token_file:
         return server
-    token = Path(server.token_file).read_text("utf-8").strip()
-    return replace(server, headers={**server.headers, **check_headers({"Authorization": f"Bearer {token}"})})
+    authorization = {"Authorization": f"Bearer {read_secret(server.token_file)}"}
+    return replace(server, headers={**server.headers, **check_headers(authorization)})

@@ -78,14 +78,14 @@ WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 ORDER BY p.created, p.id
 _UPSERTED_COLUMNS: Final = PUSH_COLUMNS.removeprefix("id, ")
 _UPSERT_PUSH: Final = f"""
 INSERT INTO pushes (owner, task, host, {PUSH_COLUMNS})
-VALUES ({", ".join(f"${n}" for n in range(1, 21))})
+VALUES ({", ".join(f"${n}" for n in range(1, 24))})
 ON CONFLICT (owner, task, id) DO UPDATE SET
     {", ".join(f"{name} = excluded.{name}" for name in f"host, {_UPSERTED_COLUMNS}".split(", "))}
 """
 _UPDATE_DELIVERY: Final = PostgresBulkStatement(
     f"UPDATE pushes p SET ({DELIVERY_COLUMNS}) = ({qualified(DELIVERY_COLUMNS, 'r')})"
     " FROM {rows} WHERE p.owner = r.owner AND p.task = r.task AND p.id = r.id",
-    "iyt" + "iiitiiiiii",
+    "iyt" + "iiit" + "i" * 9,
     f"owner, task, id, {DELIVERY_COLUMNS}",
 )
 _INSERT_ATTEMPT: Final = insert_statement(
@@ -117,13 +117,14 @@ WITH RECURSIVE hosts (host, number) AS (
 SELECT host FROM hosts ORDER BY host
 """
 _DUE_PUSHES_OF_HOSTS: Final = f"""
-SELECT found.* FROM unnest($1::text[]) WITH ORDINALITY AS h (host, number) CROSS JOIN LATERAL (
+SELECT found.* FROM unnest($1::text[]) WITH ORDINALITY AS h (host, number)
+CROSS JOIN (VALUES (false), (true)) AS f (has_failed) CROSS JOIN LATERAL (
     SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
     FROM pushes p JOIN tasks t ON t.owner = p.owner AND t.task = p.task JOIN owners o ON o.owner = p.owner
-    WHERE p.due_at > 0 AND p.host = h.host AND (p.due_at <= $2 OR p.due_at > $2 + $5) AND t.visible
-        AND p.session NOT IN ({_LIVE_SESSIONS.format("$4")})
+    WHERE p.due_at > 0 AND p.host = h.host AND (p.failures > 0) = f.has_failed
+        AND (p.due_at <= $2 OR p.due_at > $2 + $5) AND t.visible AND p.session NOT IN ({_LIVE_SESSIONS.format("$4")})
     ORDER BY p.due_at LIMIT $3) found
-ORDER BY h.number, found.due_at
+ORDER BY h.number, f.has_failed, found.due_at
 """
 _SELECT_WAITING: Final = f"""
 SELECT o.scope, o.principal, p.task, {_COLUMNS}, {PUSH_TASK_COLUMNS}
@@ -182,14 +183,14 @@ class PostgresPushes:
     async def due(
         self,
         *,
-        per_host: int,
+        per_share: int,
         max_hosts: int,
         after_host: str = "",
         expired: bool = True,
         longest_delay: int = DEFAULT_LONGEST_DELAY_MS,
     ) -> tuple[list[PushRecord], str]:
         now = self._database.fixed_now
-        return await self._database.read(_due, per_host, max_hosts, after_host, expired, longest_delay, now)
+        return await self._database.read(_due, per_share, max_hosts, after_host, expired, longest_delay, now)
 
     async def claim(
         self,
@@ -282,7 +283,7 @@ async def _attempts(connection: Connection, ref: TaskRef, id: str) -> list[Deliv
 
 async def _due(
     connection: Connection,
-    per_host: int,
+    per_share: int,
     max_hosts: int,
     after_host: str,
     expired: bool,
@@ -293,7 +294,7 @@ async def _due(
     if not hosts:
         return [], ""
     now = await _now(connection, fixed_now)
-    values = (text_array(hosts), now, per_host, now if expired else 0, longest_delay)
+    values = (text_array(hosts), now, per_share, now if expired else 0, longest_delay)
     rows = await connection.fetch(_DUE_PUSHES_OF_HOSTS, *values)
     return pushes_with_owners(rows), hosts[-1] if len(hosts) == max_hosts else ""
 
@@ -359,10 +360,13 @@ async def _restart(
 
 async def _unfinished(connection: Connection, limit: int) -> list[PushRecord]:
     found: list[PushRecord] = []
-    for where in ("p.state = 2 ORDER BY p.failing_since", "p.due_at > 0"):
+    for where in (
+        "(p.state = 2 OR p.first_given_up > 0) ORDER BY p.failing_since",
+        "p.due_at > 0 AND p.first_given_up = 0",
+    ):
         found += pushes_with_owners(await connection.fetch(_SELECT_WAITING.replace("{}", where), limit))
     # A claimed push with nothing to deliver is not waiting.
-    found = [push for push in found if push.lag or push.state is PushState.GIVEN_UP]
+    found = [push for push in found if push.last_sequence > push.accepted or push.state is PushState.GIVEN_UP]
     return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
 

@@ -257,11 +257,11 @@ def _describe_waiting(facts: Explanation, scheduler: Scheduler) -> str:
 
 def _describe_push(push: PushRecord) -> str:
     """A sentence about a webhook that fails; empty for others."""
-    name, events = f"Its webhook {push.config.url}", f"{push.lag} event{'s' if push.lag > 1 else ''}"
-    if push.state is PushState.GIVEN_UP and push.lag:
+    name, undelivered = f"Its webhook {push.config.url}", push.lag + push.given_up_events
+    events = f"{undelivered} event{'s' if undelivered > 1 else ''}"
+    if undelivered and (push.state is PushState.GIVEN_UP or (push.first_given_up and not push.failing_since)):
         return (
-            f"{name} was given up with {events} undelivered ({push.reason}). "
-            "Run dragoman push redeliver when the receiver is back."
+            f"{name} did not get {events} ({push.reason}). Run dragoman push redeliver when the receiver accepts them."
         )
     if push.state is not PushState.LIVE or not push.failing_since or not push.lag:
         return ""

@@ -141,7 +141,7 @@ def _push_families(push_scheduler: PushScheduler) -> Iterator[MetricFamily]:
     yield _labeled("counter", "push_deliveries", "Webhook requests, by outcome.", "outcome", outcomes)
     text = "Seconds until a webhook request was answered or failed."
     yield histogram("push_duration_seconds", text, counters.seconds)
-    yield counter("pushes_given_up", "Receivers given up by this process.", counters.given_up)
+    yield counter("pushes_given_up", "Receivers and events given up by this process.", counters.given_up)
     yield gauge("pushes_held", "Receivers that this process delivers to.", push_scheduler.held)
 
 

@@ -4,7 +4,7 @@ A delivery follows the task's feed like any stream; only its cursor is in the st
 cursor has moved past the last one, so a crash repeats at most one event per receiver. Nothing is sent without the lease
 under which the configuration was claimed (runtime.lease): another process may send as soon as it has ended. A failure
 ends the delivery: core.push.delivery.apply_report decides whether and when it is retried, and the store keeps that
-time. Every response but 2xx and 410 is retried.
+time. Every response but 2xx and 410 is retried; an event that is rejected too often is given up, and the next one sent.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ import logging
 import random
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Final
+from weakref import WeakValueDictionary
 
 from dragoman.core.counters import DeliveryCounters
 from dragoman.core.errors import TaskNotFound
@@ -30,6 +31,7 @@ from dragoman.core.push.delivery import (
     PushRecord,
     PushRetryPolicy,
     PushState,
+    Share,
     failure_reason,
     retry_after_seconds,
 )
@@ -65,6 +67,7 @@ class HostState:
     """State of a host with failed connections."""
 
     failures: int = 0
+    reason: str = ""  # of the last failure
     probe: asyncio.Future[str] | None = None
     """The probe under way; its result is the error, empty for success or an unknown outcome."""
 
@@ -78,19 +81,25 @@ class HostBreaker:
     lost with it, which costs a few requests.
     """
 
-    def __init__(self, on_closed: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, on_closed: Callable[[], None] = lambda: None, *, threshold: int = BREAKER_THRESHOLD, waits: bool = True
+    ) -> None:
+        """`waits`: for the result of the probe under way. Else the last one is taken."""
         self._on_closed = on_closed
+        self._threshold = threshold
+        self._waits = waits
         self._hosts: OrderedDict[str, HostState] = OrderedDict()
 
     def __contains__(self, host: str) -> bool:
         """Whether the breaker of a host is open."""
         state = self._hosts.get(host)
-        return state is not None and state.failures >= BREAKER_THRESHOLD
+        return state is not None and state.failures >= self._threshold
 
     def record_failure(self, host: str, reason: str) -> None:
         state = self._hosts.setdefault(host, HostState())
         self._hosts.move_to_end(host)
         state.failures += 1
+        state.reason = reason
         if state.probe is not None and not state.probe.done():
             state.probe.set_result(reason)
         while len(self._hosts) > MAX_FAILING_HOSTS:
@@ -108,7 +117,7 @@ class HostBreaker:
         """Wraps a request: gives the reason to skip it, or empty. Waits for the probe while the breaker is open."""
         state = self._hosts.get(host)
         while host in self and state is not None and state.probe is not None:
-            if error := await asyncio.shield(state.probe):
+            if error := await asyncio.shield(state.probe) if self._waits else state.reason:
                 yield error
                 return
             state = self._hosts.get(host)
@@ -124,29 +133,46 @@ class HostBreaker:
                 probe.set_result("")
 
 
-MAX_CALLS: Final = 256  # concurrent webhook requests
-MAX_CALLS_PER_HOST: Final = 8
+MAX_CALLS: Final = 256  # concurrent webhook requests that have a place
+MAX_CALLS_PER_SHARE: Final = 8
+MAX_SLOW_CALLS: Final = 256  # concurrent webhook requests that go on without a place
+MAX_SLOW_CALLS_PER_SHARE: Final = 32
 
 
-class HostLimiter:
-    """Limits concurrent requests, in total and per host, in order of arrival."""
+class CallLimiter:
+    """Limits concurrent requests, in total and for each share of a host, in order of arrival.
+
+    A request that lasts longer than its place goes on without one, so receivers that hang delay others only briefly.
+    If too many do so already, a request to a receiver that failed before is ended, and any other keeps its place.
+    """
 
     def __init__(self) -> None:
         self._total = asyncio.Semaphore(MAX_CALLS)
-        self._hosts: dict[str, tuple[asyncio.Semaphore, list[None]]] = {}
+        self._shares: WeakValueDictionary[Share, asyncio.Semaphore] = WeakValueDictionary()
+        self._slow: list[Share] = []
 
     @asynccontextmanager
-    async def __call__(self, host: str) -> AsyncIterator[None]:
-        """Holds a slot for one request."""
-        limit, users = self._hosts.setdefault(host, (asyncio.Semaphore(MAX_CALLS_PER_HOST), []))
-        users.append(None)
-        try:
-            async with limit, self._total:
+    async def __call__(self, share: Share, seconds: float, end_call: Callable[[], None]) -> AsyncIterator[None]:
+        """Holds a place for one request, for at most so many seconds."""
+
+        def leave_place() -> None:
+            if len(self._slow) < MAX_SLOW_CALLS and self._slow.count(share) < MAX_SLOW_CALLS_PER_SHARE:
+                place.close()
+                self._slow.append(share)
+                place.callback(self._slow.remove, share)
+            elif share[1]:
+                end_call()
+
+        own = self._shares.setdefault(share, asyncio.Semaphore(MAX_CALLS_PER_SHARE))
+        with ExitStack() as place:
+            for semaphore in (own, self._total):
+                await semaphore.acquire()
+                place.callback(semaphore.release)
+            timer = asyncio.get_running_loop().call_later(seconds, leave_place)
+            try:
                 yield
-        finally:
-            users.pop()
-            if not users:
-                self._hosts.pop(host, None)
+            finally:
+                timer.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +199,9 @@ class DeliveryDeps:
     timings: Timings = DEFAULT_TIMINGS
     tracer: Tracer | None = None
     counters: DeliveryCounters = field(default_factory=DeliveryCounters)
-    host_limiter: HostLimiter = field(default_factory=HostLimiter)
+    limiter: CallLimiter = field(default_factory=CallLimiter)
+    hanging: HostBreaker = field(default_factory=partial(HostBreaker, threshold=1, waits=False))
+    """The breakers of URLs whose last request got no response while it had a place."""
 
 
 class PushDelivery:
@@ -240,10 +268,6 @@ class PushDelivery:
         """Whether the receiver gets Tasks. An unknown dialect of a stored configuration fails this delivery alone."""
         return self._deps.options.encoder.sends_task(self.push.config.dialect)
 
-    @property
-    def _interrupted(self) -> bool:
-        return self._must_revalidate or self._stopping
-
     # One event --------------------------------------------------------------------------------------------------
 
     async def _deliver_next(self, subscriber: Subscriber) -> bool:
@@ -268,14 +292,19 @@ class PushDelivery:
         except LogTruncated:
             snapshot = await read_task(self._deps.store, self.push.task)
             (event,) = subscriber.start_with(gap_event(snapshot, self._last_delivered))
-        host = self.push.config.host
-        async with self._breaker.call(host) as skip_reason, self._deps.host_limiter(host):
-            if self._interrupted:  # waiting for the limiter may have taken long
+        deps, config = self._deps, self.push.config
+        place = deps.limiter(self.push.share, deps.timings.push_place_time, lambda: _expire(self._call_timeout))
+        async with (
+            self._breaker.call(config.host) as down,
+            deps.hanging.call(config.url) as hangs,
+            nullcontext() if down or hangs else place,
+        ):
+            if self._must_revalidate or self._stopping:  # waiting for the limiter may have taken long
                 return True
             if not self._may_send():
                 return await self._record(DeliveryOutcome.SKIPPED, hand_over=True)
             self._pending = None
-            return await self._post(event, skip_reason)
+            return await self._post(event, down or hangs)
 
     async def _next_event(self, subscriber: Subscriber) -> Event | None:
         """The next event; None after `claim_hold` seconds without one, or on an interruption."""
@@ -299,6 +328,10 @@ class PushDelivery:
         call = self._call_receiver if deps.tracer is None else self._call_traced
         response, error = (None, skip_reason) if skip_reason else await call(event)
         ms = round((deps.clock() - began) * 1000)
+        if response is not None:
+            deps.hanging.record_success(config.url)
+        elif not skip_reason and ms >= deps.timings.push_place_time * 1000:
+            deps.hanging.record_failure(config.url, error)
         status = response.status if response else 0
         attempt = DeliveryAttempt(
             sequence=event.sequence, status=status, error=error[:MAX_ERROR_LENGTH], duration_ms=ms
@@ -313,9 +346,10 @@ class PushDelivery:
         self._count(outcome, ms)
         requested_delay = retry_after_seconds(status, response.headers, deps.options.now()) if response else 0.0
         retry_delay = deps.options.retry_policy.delay(self.push.failures + 1, deps.options.random(), requested_delay)
-        await self._record(outcome, attempt, retry_delay=retry_delay)
+        is_held = await self._record(outcome, attempt, retry_delay=retry_delay)
+        self._last_delivered = self.push.last_delivered
         self._log_attempt(config.host, attempt)
-        return False
+        return is_held
 
     def _count(self, outcome: DeliveryOutcome, ms: int) -> None:
         self._deps.counters.outcomes[outcome] += 1
@@ -352,6 +386,8 @@ class PushDelivery:
                     self.push.config.url, webhook.body, headers, may_send=self._may_send
                 )
         except TimeoutError:
+            if self._may_send():
+                return None, f"silent for {self._deps.timings.push_place_time:g} s, after a failed attempt"
             return None, "ended without a response: this server could not renew its lease in time"
         except ConnectFailed as error:
             self._breaker.record_failure(self.push.config.host, str(error))
@@ -398,7 +434,7 @@ class PushDelivery:
     def _log_attempt(self, host: str, attempt: DeliveryAttempt) -> None:
         push = self.push
         fields = {"task": push.task_id, "config": push.config.id, "host": host, "event": attempt.sequence}
-        if push.state is PushState.GIVEN_UP:
+        if push.state is PushState.GIVEN_UP or push.last_delivered >= attempt.sequence:
             self._deps.counters.given_up += 1
             log.warning("gave up pushing to %s: %s", host, push.reason, extra=fields)
         elif push.state is PushState.UNSUBSCRIBED:

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from dragoman.core.errors import Unavailable
-from dragoman.core.push.delivery import PushRecord, PushState
+from dragoman.core.push.delivery import PushRecord, PushState, Share
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import Bus, PushConfigKey, TaskSignal, Unsubscribe
 from dragoman.runtime.lease import Lease, LeaseHold, watch_lease
@@ -31,8 +31,8 @@ log = logging.getLogger("dragoman.push")
 
 MAX_HOSTS_PER_POLL: Final = 64  # hosts per query; the next one continues after them
 MAX_HELD_PUSHES: Final = 4096
-MAX_HELD_PER_HOST: Final = 64
-"""Claimed pushes, in total and per host: the rest stays in the store, and no slow host takes all places."""
+MAX_HELD_PER_SHARE: Final = 64
+"""Claimed pushes, in total and per share of a host: the rest stays in the store, and no slow host takes all places."""
 
 MAX_SETTLED_TASKS: Final = 65_536  # tasks known to need no wake-up; when full, all are forgotten and checked again
 
@@ -55,11 +55,11 @@ class PushScheduler:
         self._next_poll = 0.0
         self._deliveries: dict[PushConfigKey, PushDelivery] = {}
         self._tasks: dict[PushConfigKey, asyncio.Task[None]] = {}
-        self._hosts: Counter[str] = Counter()
+        self._shares: Counter[Share] = Counter()
         self._woken_tasks: dict[TaskRef, None] = {}  # in the order in which they were woken
         self._settled_tasks: set[TaskRef] = set()
-        self._unknown_claims: dict[PushConfigKey, str] = {}
-        """Claims of unknown outcome, with their hosts. The store may hold them for this session, and then no other
+        self._unknown_claims: dict[PushConfigKey, Share] = {}
+        """Claims of unknown outcome, with their shares. The store may hold them for this session, and then no other
         process takes them."""
         self._wakeup = asyncio.Event()
         self._next_host = ""
@@ -145,7 +145,7 @@ class PushScheduler:
 
     async def _due(self) -> tuple[list[PushRecord], bool]:
         """The next due pushes, and whether they include those of expired sessions."""
-        bounded = partial(self._store.pushes.due, per_host=MAX_HELD_PER_HOST, max_hosts=MAX_HOSTS_PER_POLL)
+        bounded = partial(self._store.pushes.due, per_share=MAX_HELD_PER_SHARE, max_hosts=MAX_HOSTS_PER_POLL)
         find = partial(bounded, longest_delay=self._longest_delay)
         pushes, next_host = await find(after_host=self._next_host)
         expired = any(push.session not in (0, self._session) for push in pushes)
@@ -186,15 +186,15 @@ class PushScheduler:
         if hold is not None and hold.lost:
             return 0
         keys = dict(self._unknown_claims)
-        room = self._hosts + Counter(keys.values())
+        room = self._shares + Counter(keys.values())
         for push in pushes:
-            key, host = (push.task, push.config.id), push.config.host
-            if key in keys or key in self._deliveries or room[host] >= MAX_HELD_PER_HOST:
+            key, share = (push.task, push.config.id), push.share
+            if key in keys or key in self._deliveries or room[share] >= MAX_HELD_PER_SHARE:
                 continue
             if len(self._deliveries) + len(keys) >= MAX_HELD_PUSHES:
                 break
-            room[host] += 1
-            keys[key] = host
+            room[share] += 1
+            keys[key] = share
         try:
             claim = partial(self._store.pushes.claim, expired=expired, longest_delay=self._longest_delay)
             claimed = await claim(self._session, list(keys)) if keys else []
@@ -208,18 +208,16 @@ class PushScheduler:
         return len(claimed)
 
     def _start_delivery(self, push: PushRecord, hold: LeaseHold | None) -> None:
-        key, host = (push.task, push.config.id), push.config.host
+        key = push.task, push.config.id
         delivery = self._deliveries[key] = PushDelivery(push, self.deps, self.breaker, hold)
-        self._hosts[host] += 1
-        task = self._tasks[key] = asyncio.create_task(delivery.run(), name=f"push to {host}")
+        self._shares[push.share] += 1
+        task = self._tasks[key] = asyncio.create_task(delivery.run(), name=f"push to {push.config.host}")
         task.add_done_callback(lambda done: self._on_delivery_ended(push, done))
 
     def _on_delivery_ended(self, push: PushRecord, done: asyncio.Task[None]) -> None:
-        key, host = (push.task, push.config.id), push.config.host
+        key = push.task, push.config.id
         del self._deliveries[key], self._tasks[key]
-        self._hosts[host] -= 1
-        if not self._hosts[host]:
-            del self._hosts[host]
+        self._shares -= Counter((push.share,))
         self._settled_tasks.discard(push.task)
         if not done.cancelled() and (error := done.exception()):
             log.error("a push delivery failed unexpectedly", exc_info=error, extra={"task": push.task_id})

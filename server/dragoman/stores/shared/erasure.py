@@ -67,6 +67,8 @@ class SelectionSql:
     """Selects the owner's number and key of tasks with the id ?1, of which ?2 is the key."""
     of_context: Sequence[tuple[str, str]]
     """Conditions and indexes that together find every task of a context."""
+    blob_size: str
+    """The bytes of a large part: a row of `blobs b`."""
     inactive_index: str = ""
     join: str = "JOIN"
 
@@ -153,6 +155,11 @@ _SUMS: Final = ", ".join(
     for value in values
 )
 """The amount and the bytes of a task in each table."""
+
+_SUM_BLOBS: Final = """
+SELECT coalesce(sum({size}), 0) FROM owners o JOIN blob_uses u ON u.owner = o.owner JOIN blobs b ON b.hash = u.hash
+WHERE o.scope = ?1 AND o.principal = ?2 AND u.task = ?3
+"""
 
 QueuedTask = tuple[str, int, bytes]  # a row of `erasure_queue`: id, owner and key of a task
 
@@ -287,9 +294,17 @@ def _finish_receipt(number: int, ids_digest: str, now: int) -> Query[bool]:
     return (yield from change(_DELETE_QUEUED_TASKS, number)) < ERASURE_STEP_ROWS
 
 
-def _measure(records: Iterable[TaskRecord]) -> Query[ErasureCounts]:
+def measure_blobs(sql: SelectionSql, records: Iterable[TaskRecord]) -> Query[ErasureCounts]:
+    """The bytes of the large parts of these tasks. One that several tasks have counts for each of them."""
+    size = 0
+    for record in records:
+        size += (yield from select(_SUM_BLOBS.format(size=sql.blob_size), *record.ref.owner, record.ref.key))[0][0]
+    return ErasureCounts(bytes=int(size))
+
+
+def _measure(sql: SelectionSql, records: Sequence[TaskRecord]) -> Query[ErasureCounts]:
     """Counts the content of these tasks."""
-    total = ErasureCounts()
+    total = yield from measure_blobs(sql, records)
     for record in records:
         ((*sums,),) = yield from select(f"SELECT {_SUMS}", *record.ref.owner, record.ref.key)
         events, messages, artifacts, chunks, _ = map(int, sums[::2])
@@ -350,7 +365,7 @@ class Eraser(ABC):
         total = ErasureCounts()
         async with aclosing(self.select(selection)) as pages:
             async for records in pages:
-                total += await self._runner.read(_measure, records)
+                total += await self._runner.read(_measure, self._sql, records)
         return total
 
     async def erase(

@@ -126,8 +126,8 @@ def audit_record_from_row(row: Sequence[Any]) -> AuditRecord:
 
 PUSH_CONFIG_COLUMNS: Final = "url, token, scheme, credentials, dialect"
 _DELIVERY_FIELDS: Final = (
-    "last_delivered", "last_state_sent", "state", "reason", "failures", "failing_since", "due_at", "session", "token",
-    "attempt_count",
+    "last_delivered", "last_state_sent", "state", "reason", "failures", "rejections", "given_up_events",
+    "first_given_up", "failing_since", "due_at", "session", "token", "attempt_count",
 )  # fmt: skip
 DELIVERY_COLUMNS: Final = ", ".join(_DELIVERY_FIELDS).replace("token", "claim_token")
 PUSH_COLUMNS: Final = f"id, {PUSH_CONFIG_COLUMNS}, created, {DELIVERY_COLUMNS}"

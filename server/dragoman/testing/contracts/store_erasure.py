@@ -12,7 +12,7 @@ import pytest
 from dragoman.core.names import Owner
 from dragoman.core.task import states
 from dragoman.core.task.cursors import TaskQuery
-from dragoman.core.task.log import ABSENT, Appended, AppendRejected, TaskRecord
+from dragoman.core.task.log import ABSENT, Appended, AppendRejected, IncomingMessage, TaskRecord
 from dragoman.core.task.maintenance import RETENTION_REASON, ErasureCounts, TaskSelection, task_ids_digest
 from dragoman.ports import Store
 from dragoman.testing.fixtures import (
@@ -24,6 +24,7 @@ from dragoman.testing.fixtures import (
     by_runner,
     chunk,
     created,
+    file_message,
     finished,
     follow_up,
     new_ref,
@@ -169,6 +170,17 @@ class StoreErasure:
         assert measured.tasks == 1
         assert measured.bytes > 0
         assert await store.erasures.measure(TaskSelection(context="context")) == ErasureCounts()
+
+    async def test_large_parts_count_for_each_task_that_has_them(self, store: Store) -> None:
+        large = 1_000_000
+        for owner in (OWNER, OWNER, OTHER_PRINCIPAL):
+            change = replace(created(new_ref(owner)), message=IncomingMessage(file_message("large", bytes(large))))
+            await store.append(change)
+        of_owner = TaskSelection(principal=OWNER.principal)
+        measured = await store.erasures.measure(of_owner)
+        assert measured.tasks == 2
+        assert measured.bytes >= 2 * large
+        assert (await store.erasures.erase(of_owner)).counts == measured
 
     async def test_the_runner_of_an_erased_task_is_rejected_as_absent(self, store: Store) -> None:
         claimed, erased_records = await running(store), list[TaskRecord]()

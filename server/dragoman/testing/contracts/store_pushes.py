@@ -11,6 +11,7 @@ from dragoman.core.names import Owner
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS, PushConfig
 from dragoman.core.push.delivery import (
     MAX_KEPT_ATTEMPTS,
+    MAX_REJECTIONS,
     DeliveryAttempt,
     DeliveryOutcome,
     DeliveryReport,
@@ -46,7 +47,7 @@ def with_push(change: Append, config: PushConfig = HOOK) -> Append:
 
 async def claim_due(store: Store, session: int, *refs: TaskRef) -> list[PushRecord]:
     """Claims the due pushes of these tasks, or of all, for `session`."""
-    due, _ = await store.pushes.due(per_host=100, max_hosts=100)
+    due, _ = await store.pushes.due(per_share=100, max_hosts=100)
     return await store.pushes.claim(session, [(p.task, p.config.id) for p in due if not refs or p.task in refs])
 
 
@@ -231,10 +232,10 @@ class StorePushes:
         expired, alive = await store.open_session(10.0), await store.open_session(3600.0)
         await claim_due(store, expired)
         clock.now += 11 * SECOND
-        assert await store.pushes.due(per_host=9, max_hosts=9, expired=False) == ([], "")
+        assert await store.pushes.due(per_share=9, max_hosts=9, expired=False) == ([], "")
         assert await store.pushes.claim(alive, [(ref, "hook")], expired=False) == []
         sole = await store.open_session(3600.0, exclusive=True)  # ends all others for certain
-        (push,), _ = await store.pushes.due(per_host=9, max_hosts=9, expired=False)
+        (push,), _ = await store.pushes.due(per_share=9, max_hosts=9, expired=False)
         (push,) = await store.pushes.claim(sole, [(ref, "hook")], expired=False)
         assert push.session == sole
 
@@ -251,15 +252,32 @@ class StorePushes:
         await store.append(replace(by_runner(hidden), discard=True))
         assert await store.pushes.list_configs(hidden.record.ref) == []
 
-    async def test_claims_per_host_are_limited(self, store: Store, session: int) -> None:
+    async def test_claims_per_share_are_limited(self, store: Store, session: int) -> None:
         for host in "bac":
             for number in range(3):
                 config = replace(HOOK, id=f"{number}", url=f"https://{host}.example/{number}")
                 await store.append(with_push(created(new_ref()), config))
-        first, after = await store.pushes.due(per_host=2, max_hosts=2)
+        first, after = await store.pushes.due(per_share=2, max_hosts=2)
         assert [push.config.host for push in first] == ["a.example:443"] * 2 + ["b.example:443"] * 2
-        second, end = await store.pushes.due(per_host=2, max_hosts=2, after_host=after)
+        second, end = await store.pushes.due(per_share=2, max_hosts=2, after_host=after)
         assert ([push.config.host for push in second], end) == (["c.example:443"] * 2, "")
+
+    async def test_failing_receivers_leave_the_share_of_the_others_of_their_host(
+        self, store: Store, session: int, clock: Clock
+    ) -> None:
+        refs = [with_push(created(new_ref())) for _ in range(3)]
+        for change in refs:
+            await store.append(change)
+        for push in await claim_due(store, session):
+            attempt = attempt_at(1, 0)
+            await apply_reports(store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt, retry_delay=1))
+        clock.now += SECOND
+        late = with_push(created(new_ref()))
+        await store.append(late)
+        due, after = await store.pushes.due(per_share=2, max_hosts=2)
+        assert after == ""
+        assert [push.task for push in due] == [late.task, due[1].task, due[2].task]
+        assert [push.failures for push in due] == [0, 1, 1]
 
     # Reports ----------------------------------------------------------------------------------------------------
 
@@ -341,6 +359,48 @@ class StorePushes:
         assert (push.state, push.last_delivered, push.failures, push.failing_since) == (PushState.LIVE, 0, 0, 0)
         (push,) = await claim_due(store, session)
         assert push.lag == 2
+
+    async def test_an_event_that_is_rejected_three_times_is_given_up_and_the_next_ones_follow(
+        self, store: Store, ref: TaskRef, session: int, clock: Clock
+    ) -> None:
+        await store.append(follow_up(ref, "more"))
+        await store.append(cancel(ref))
+        for number in range(MAX_REJECTIONS):
+            (push,) = await claim_due(store, session)
+            assert (push.rejections, push.last_delivered) == (number, 0)
+            report = report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt_at(1, 400), retry_delay=SECOND)
+            (push,) = await apply_reports(store, report)
+            clock.now += SECOND
+        assert (push.state, push.session, push.last_delivered, push.failures) == (PushState.LIVE, session, 1, 0)
+        assert (push.given_up_events, push.first_given_up) == (1, 1)
+        assert push.reason == "given up after 3 rejections: event 1"
+        assert [attempt.status for attempt in await store.pushes.attempts(ref, "hook")] == [400] * 3
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.DELIVERED, 3))
+        assert (push.state, push.last_delivered, push.lag) == (PushState.GIVEN_UP, 3, 0)
+        assert await store.pushes.unfinished(10) == [push]
+        (again,) = await store.pushes.restart(ref, ())
+        assert (again.state, again.last_delivered, again.first_given_up) == (PushState.LIVE, 0, 0)
+        (again,) = await claim_due(store, session)
+        (again,) = await apply_reports(store, report_of(again, DeliveryOutcome.DELIVERED, 3))
+        assert (again.state, again.reason) == (PushState.COMPLETE, "")
+        assert await store.pushes.unfinished(10) == []
+
+    async def test_an_event_that_was_given_up_is_listed_while_its_task_is_active(
+        self, store: Store, ref: TaskRef, session: int, clock: Clock
+    ) -> None:
+        for _ in range(MAX_REJECTIONS):
+            (push,) = await claim_due(store, session)
+            attempt = attempt_at(1, 422)
+            (push,) = await apply_reports(
+                store, report_of(push, DeliveryOutcome.FAILED, 0, attempt=attempt, retry_delay=1)
+            )
+            clock.now += 1
+        (push,) = await apply_reports(store, report_of(push, DeliveryOutcome.SKIPPED, 1, release=True))
+        assert await store.pushes.unfinished(10) == [push]
+        await store.append(follow_up(ref, "more"))
+        assert [push.lag for push in await store.pushes.unfinished(10)] == [1]
+        (moved,) = [await store.pushes.put(ref, replace(HOOK, url="https://other.example/"))]
+        assert (moved.last_delivered, moved.first_given_up) == (0, 0)
 
     async def test_a_finished_push_can_be_restarted(self, store: Store, ref: TaskRef, session: int) -> None:
         await store.pushes.put(ref, replace(HOOK, id="other"))

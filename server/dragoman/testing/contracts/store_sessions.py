@@ -104,7 +104,7 @@ class StoreSessions:
         assert await claim_due(store, push.session) == []
         clock.now -= step
         assert [found.task for found in await claim_due(store, push.session)] == [change.task]
-        due, _ = await store.pushes.due(per_host=9, max_hosts=9, longest_delay=401 * DAY)
+        due, _ = await store.pushes.due(per_share=9, max_hosts=9, longest_delay=401 * DAY)
         assert due == []
 
     async def test_an_expired_session_can_be_renewed_and_returns_the_time_left(

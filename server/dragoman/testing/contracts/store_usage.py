@@ -102,6 +102,16 @@ class StoreAdmission:
         results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
         assert [isinstance(result, QuotaExceeded) for result in results] == [False] * 20 + [True] * 30
 
+    async def test_a_principal_that_stores_too_much_sends_nothing_new(self, store: Store) -> None:
+        key = IdempotencyKey(AGENT, "key", b"digest")
+        first = await store.append(replace(created(new_ref()), idempotency_key=key))
+        full = Quota(stored_bytes=1_000, stored=1_200)
+        for change in (task_within(full), message_within(first, full)):
+            error = await assert_exceeds("stored_bytes", store.append(change))
+            assert (error.maximum, error.current) == (1_000, 1_200)
+        with pytest.raises(DuplicateKey):  # it was sent before
+            await store.append(replace(task_within(full), idempotency_key=key))
+
     async def test_a_quota_covers_all_scopes_of_a_principal(self, store: Store) -> None:
         quota = Quota(live_tasks=2)
         await store.append(task_within(quota))

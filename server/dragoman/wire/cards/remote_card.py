@@ -15,6 +15,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
+from dragoman.core.agent_sources import FileForm
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, Extension, Provider, Skill
 from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.schemas import levels
@@ -314,18 +315,26 @@ class InterfaceChoice(NamedTuple):
 
 def card_urls(url: str) -> list[str]:
     """The possible URLs of the card of an agent at `url`, which may be the card's own URL."""
-    if urlsplit(url).path.endswith(".json"):
-        return [url]
-    return [url.partition("?")[0].rstrip("/") + path for path in CARD_PATHS]
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    if path.endswith(".json"):
+        return [parts._replace(path=path).geturl()]
+    return [parts._replace(path=path + card_path, query="").geturl() for card_path in CARD_PATHS]
 
 
 def choose_interfaces(
-    card: RemoteCard, card_url: str, *, has_credentials: bool, url_problem: Callable[[str], str] = lambda url: ""
+    card: RemoteCard,
+    card_url: str,
+    *,
+    has_credentials: bool,
+    v03_files: FileForm | None = None,
+    url_problem: Callable[[str], str] = lambda url: "",
 ) -> InterfaceChoice:
     """The callable interfaces of a card read from `card_url`: newest dialect first, then in the order of the card.
 
-    `has_credentials`: calls carry credentials, which must not go to another host. `url_problem` returns why a URL may
-    not be called, empty if it may. Raises InvalidRemoteCard if no interface may be called.
+    `has_credentials`: calls carry credentials, which must not go to another host. `v03_files`: the form of its files in
+    0.3 over gRPC and REST; None: unknown, so JSON-RPC, where all SDKs have one form, goes first. `url_problem` returns
+    why a URL may not be called, empty if it may. Raises InvalidRemoteCard if no interface may be called.
     """
     kept, skipped = [], list(card.skipped_interfaces)
     for interface in card.interfaces:
@@ -335,7 +344,12 @@ def choose_interfaces(
             kept.append(interface)
     if not kept:
         raise InvalidRemoteCard(f"names no interface that may be called: {'; '.join(skipped)}")
-    ranked = sorted(kept, key=lambda interface: _DIALECT_ORDER.index(interface.dialect))
+
+    def rank(interface: Interface) -> tuple[int, bool]:
+        may_spoil_files = v03_files is None and interface.dialect == "0.3" and interface.binding != "JSONRPC"
+        return _DIALECT_ORDER.index(interface.dialect), may_spoil_files
+
+    ranked = sorted(kept, key=rank)
     return InterfaceChoice(tuple(ranked), tuple(skipped))
 
 

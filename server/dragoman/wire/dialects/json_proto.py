@@ -56,7 +56,7 @@ _STATE_NAMES: Final = frozenset(
 
 def _status_decoder(decode: Decode) -> Decode:
     def read(message: Any, value: object) -> None:
-        if type(value) is dict and type(state := value.get("state")) is str and state not in _STATE_NAMES:
+        if type(value) is dict and type(state := value.get("state")) in (str, int) and str(state) not in _STATE_NAMES:
             value = {**value, "state": "TASK_STATE_UNSPECIFIED"}
         try:
             decode(message, value)

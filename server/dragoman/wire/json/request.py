@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from math import isinf
 from typing import Any, Final, cast
 
 import orjson
@@ -26,11 +29,12 @@ MAX_JSON_DEPTH = 254
 data, for all bindings, is in `core/limits/message_limits.py`."""
 
 _DIGITS = bytes(48 if 48 <= byte <= 57 or byte == 45 else 32 for byte in range(256))
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _LONG_INTEGER = re.compile(rb"(?:^|[\s:,\[])(?:[0-9]{20,}|-[0-9]{19,})(?=[\s,\]}]|$)")
 
 
 class AmbiguousJson(InvalidParams):
-    """The JSON is valid but ambiguous (duplicate key, large integer) or too deep."""
+    """The JSON is valid, but readers differ in what it means (duplicate key, number, text), or it is too deep."""
 
     def __init__(self, error: InvalidParams, value: object) -> None:
         super().__init__(error.message, violations=error.violations)
@@ -56,7 +60,7 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
 
     `lossy_numbers` accepts large integer literals, rounded to a double if necessary. Raises ParseError for invalid
     JSON, InvalidParams for too many values, and AmbiguousJson with the path for duplicate keys, integer literals
-    beyond 2**53 and deep nesting.
+    beyond 2**53, numbers beyond doubles, halves of surrogate pairs and deep nesting.
     """
     _check_memory(body)
     # Few bodies are so large, and most of those are long texts.
@@ -65,6 +69,7 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
     try:
         value: object = orjson.loads(body)
     except orjson.JSONDecodeError as error:
+        _check_unreadable(body, error.msg, integers=not lossy_numbers)
         raise _malformed(body, error) from None
     try:
         _check(body, value, lossy_numbers=lossy_numbers)
@@ -167,15 +172,27 @@ class _Pairs(list[tuple[str, object]]):
 
 def _check_with_paths(body: bytes, *, integers: bool) -> None:
     # The depth is bounded by now, so neither this parser nor the walk recurses deeply.
-    tree = json.loads(
-        body,
-        object_pairs_hook=_Pairs,
-        parse_float=lambda _: None,  # the size of a number with a fraction or exponent is not checked
-        # Python rejects conversions of thousands of digits; twenty are already too many.
-        parse_int=lambda digits: int(digits[:20]),
-    )
-    for path, rule in _violations(tree, "", integers):
+    for path, rule in _violations(_tree(body, integers=integers), "", integers):
         raise InvalidParams.field(path or "body", rule)
+
+
+def _check_unreadable(body: bytes, problem: str, *, integers: bool) -> None:
+    """Raises AmbiguousJson for JSON that only orjson cannot read: a number beyond doubles, half of a surrogate pair."""
+    if "infinity" not in problem and "surrogate" not in problem:
+        return
+    with suppress(ValueError, RecursionError):  # it is no JSON for other reasons
+        tree = _tree(body, integers=integers)
+        members = tree if isinstance(tree, _Pairs) else ()
+        for path, rule in _violations(tree, "", integers):
+            valid = {key: own for key, own in members if not any(_violations(own, "", integers))}
+            raise AmbiguousJson(InvalidParams.field(path or "body", rule), valid)
+
+
+def _tree(body: bytes, *, integers: bool) -> object:
+    """The value as the standard library reads it, with `_Pairs` as objects. Raises ValueError, RecursionError."""
+    # Python rejects conversions of thousands of digits to an integer; twenty are already too many.
+    parse_int = (lambda digits: int(digits[:20])) if integers else float
+    return json.loads(body.decode(), object_pairs_hook=_Pairs, parse_int=parse_int)
 
 
 def _violations(value: object, path: str, integers: bool) -> Iterator[tuple[str, str]]:
@@ -184,6 +201,8 @@ def _violations(value: object, path: str, integers: bool) -> Iterator[tuple[str,
             seen = set()
             for key, child in cast(list[tuple[str, object]], value):
                 inner = f"{path}.{_short(key)}" if path else _short(key)
+                if _SURROGATE.search(key):
+                    yield inner, _HALF_PAIR
                 if key in seen:
                     yield inner, "the key is given twice in one object; a key is allowed once"
                 seen.add(key)
@@ -191,6 +210,10 @@ def _violations(value: object, path: str, integers: bool) -> Iterator[tuple[str,
         case list():
             for index, child in enumerate(value):
                 yield from _violations(child, f"{path}[{index}]", integers)
+        case str() if _SURROGATE.search(value):
+            yield path, _HALF_PAIR
+        case float() if isinf(value):
+            yield path, f"a number must lie between -{sys.float_info.max} and {sys.float_info.max}"
         case int() if integers and abs(value) > MAX_JSON_INTEGER:
             yield (
                 path,
@@ -199,6 +222,9 @@ def _violations(value: object, path: str, integers: bool) -> Iterator[tuple[str,
             )
         case _:
             pass
+
+
+_HALF_PAIR: Final = "a text must not have half of a surrogate pair (\\ud800 to \\udfff), which is no character"
 
 
 def _short(key: str) -> str:
@@ -235,6 +261,13 @@ def partial_request(body: object) -> JsonRpcRequest:
     return JsonRpcRequest(
         request_id(body), method if isinstance(method, str) else "", params if isinstance(params, dict) else None
     )
+
+
+def within_params(error: Exception) -> Exception:
+    """The error of a call, with a field of `params` named as other errors name it: without `params.`."""
+    if not isinstance(error, AmbiguousJson):
+        return error
+    return InvalidParams.field(error.violations[0].field.removeprefix("params."), error.violations[0].description)
 
 
 def parse_request(body: object) -> JsonRpcRequest:

@@ -34,7 +34,7 @@ _TIMESTAMP = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2})[Tt ]([0-9]{2}:[0-9]{2}:[0-9]{2})"
     r"(?:\.([0-9]{1,9}))?(?:[Zz]|([+-])([0-9]{2}):([0-9]{2}))?"
 )
-_BASE64_RULE = "must be valid base64 (standard or URL-safe alphabet)"
+_BASE64_RULE = "must be valid base64 (standard or URL-safe alphabet), without blanks"
 _UTC_SEPARATORS = ("--T::Z", "--T::.")
 """Every third character of 2026-11-20T10:11:12.345Z, the form that nearly all clients send."""
 

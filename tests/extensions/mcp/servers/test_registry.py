@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 
 import pytest
@@ -12,10 +12,11 @@ from tests.eventually import eventually
 from tests.extensions.mcp.servers.conftest import outbound_client, stdio_spec, tools_over
 from tests.extensions.mcp.servers.tool_server import http_server, tool_server
 from tests.postgres import free_port
+from tests.security.key_values import InMemoryKeyValues
 
 from dragoman.extensions.mcp.servers.registry import InvalidMcpServer, McpRegistry
 from dragoman.extensions.mcp.sources import McpSpec
-from dragoman.ports import OutboundStreams, RemoteAgent
+from dragoman.ports import KeyValues, OutboundStreams, RemoteAgent
 
 pytestmark = pytest.mark.long
 
@@ -23,8 +24,9 @@ pytestmark = pytest.mark.long
 class Agents:
     """Implements `RemoteAgentRegistry`: counts what it is told."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, ids: Collection[str] = ()) -> None:
         self.registered: list[tuple[str, ...]] = []
+        self._ids = ids
         self.changes = 0
 
     async def register(self, agent: RemoteAgent) -> None:
@@ -40,7 +42,7 @@ class Agents:
         raise NotImplementedError
 
     def is_registered(self, agent: str) -> bool:
-        raise NotImplementedError
+        return agent in self._ids
 
     def lease_left(self) -> float:
         raise NotImplementedError
@@ -52,8 +54,10 @@ async def outbound() -> AsyncIterator[OutboundStreams]:
         yield client
 
 
-def registry(outbound: OutboundStreams, agents: Agents | None = None) -> McpRegistry:
-    return McpRegistry(outbound, agents or Agents(), max_response_bytes=1_000_000)
+def registry(
+    outbound: OutboundStreams, agents: Agents | None = None, *, key_values: KeyValues | None = None
+) -> McpRegistry:
+    return McpRegistry(outbound, agents or Agents(), key_values, max_response_bytes=1_000_000)
 
 
 async def test_servers_are_agents_in_the_order_of_the_settings(tmp_path: Path, outbound: OutboundStreams) -> None:
@@ -88,6 +92,22 @@ async def test_an_unavailable_server_is_served_if_its_id_is_known(outbound: Outb
         await servers.close()
 
 
+async def test_the_tools_of_a_server_that_is_away_survive_a_restart(outbound: OutboundStreams) -> None:
+    port, key_values = free_port(), InMemoryKeyValues()
+    spec = McpSpec(url=f"http://127.0.0.1:{port}/mcp", id="tools")
+    async with http_server(tool_server(), port):
+        servers = registry(outbound, key_values=key_values)
+        await servers.connect([spec], [])
+        known = servers.agents[0].spec
+        await servers.close()
+    servers = registry(outbound, key_values=key_values)
+    await servers.connect([spec], [])
+    (agent,) = servers.agents
+    assert (agent.capacity, agent.spec) == (0, known)
+    assert known.skills
+    await servers.close()
+
+
 async def test_an_id_that_is_taken_is_rejected(tmp_path: Path, outbound: OutboundStreams) -> None:
     servers = registry(outbound)
     with pytest.raises(InvalidMcpServer, match='the id "echo" belongs to another agent here; choose one with'):
@@ -104,6 +124,18 @@ async def test_a_server_that_takes_the_name_of_another_agent_is_left_out(
     (status,) = servers.status()
     assert status.problem.startswith('it calls itself "test-tools", which belongs to another agent here; choose an id')
     await servers.close()
+
+
+async def test_a_server_that_takes_the_name_of_another_agent_stays_left_out(outbound: OutboundStreams) -> None:
+    port, agents = free_port(), Agents(ids=["test-tools"])
+    async with http_server(tool_server(), port):
+        servers = registry(outbound, agents)
+        await servers.connect([McpSpec(url=f"http://127.0.0.1:{port}/mcp")], ["test-tools"])
+        await servers.refresh(servers.servers[0])
+        assert (servers.agents, agents.registered) == ([], [])
+        (status,) = servers.status()
+        assert 'it calls itself "test-tools", which belongs to another agent here' in status.problem
+        await servers.close()
 
 
 async def test_a_server_that_cannot_be_read_is_unavailable_with_the_reason(

@@ -261,7 +261,7 @@ class McpExchange(HttpExchange):
         log_call_fault(error, self.name)
         if not self.rpc.method:  # the envelope of JSON-RPC was not read, or is invalid
             self.rpc = json_request.partial_request(self.body)
-        failure = mcp_error(error)
+        failure = mcp_error(json_request.within_params(error))
         self.status = failure["code"]
         return json_request.encode_error(self.rpc.id, failure)
 

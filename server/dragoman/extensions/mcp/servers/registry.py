@@ -20,7 +20,7 @@ from dragoman.extensions.mcp.servers.discovery import DiscoveredServer
 from dragoman.extensions.mcp.servers.turn import McpTurn
 from dragoman.extensions.mcp.sources import MCP_FORMAT, McpSpec
 from dragoman.ids import IDS
-from dragoman.ports import OutboundStreams, RemoteAgentRegistry, UpstreamStatus
+from dragoman.ports import KeyValues, OutboundStreams, RemoteAgentRegistry, UpstreamStatus
 
 log = logging.getLogger("dragoman.mcp")
 
@@ -50,13 +50,15 @@ class McpRegistry(CalledRegistry[McpAgent]):
         self,
         outbound: OutboundStreams,
         agent_registry: RemoteAgentRegistry | None,
+        key_values: KeyValues | None,
         *,
         max_response_bytes: int,
         monotonic: Callable[[], float] = time.monotonic,
         new_id: NewId = IDS.hex,
     ) -> None:
-        """agent_registry: where changes are registered; None if the agents stay. monotonic: seconds."""
-        super().__init__(agent_registry)
+        """agent_registry: where changes are registered; None if the agents stay. key_values: of the store, if there is
+        one. monotonic: seconds."""
+        super().__init__(agent_registry, key_values)
         self._outbound = outbound
         self._max_response_bytes = max_response_bytes
         self._monotonic = monotonic
@@ -79,7 +81,7 @@ class McpRegistry(CalledRegistry[McpAgent]):
         and has no id is served as soon as it can. Raises InvalidMcpServer.
         """
         self.servers = [self._new_agent(server) for server in servers]
-        results = await asyncio.gather(*map(self.discover, self.servers))
+        results = await asyncio.gather(*map(self._read, self.servers))
         ids = list(reserved_ids)
         for agent, found in zip(self.servers, results, strict=True):
             location = agent.location
@@ -92,7 +94,9 @@ class McpRegistry(CalledRegistry[McpAgent]):
                 log.warning("%s %s unavailable: %s", location, served, found.summary)
                 agent.breaker.open(found.summary)
             elif not agent.server.id and found.spec.id in ids and self.agent_registry is not None:
-                self._reject_id(agent, found.spec.id)
+                problem = _id_is_taken(found.spec.id)
+                log.warning("%s is not served: %s", location, problem.summary)
+                agent.breaker.open(problem.summary)
             else:
                 self.apply(agent, found)
             if agent.spec.id in ids:
@@ -100,12 +104,7 @@ class McpRegistry(CalledRegistry[McpAgent]):
                     f'{location}: the id "{agent.spec.id}" belongs to another agent here; choose one with {MCP_FORMAT}'
                 )
             ids.extend([agent.spec.id] if agent.spec.id else [])
-
-    def _reject_id(self, agent: McpAgent, id: str) -> None:
-        """Leaves out a server that has given itself the id of another agent."""
-        problem = f'it calls itself "{id}", which belongs to another agent here; choose an id with {MCP_FORMAT}'
-        log.warning("%s is not served: %s", agent.location, problem)
-        agent.breaker.open(problem)
+        await asyncio.gather(*map(self.sync_spec, self.servers))
 
     def status(self) -> Sequence[UpstreamStatus]:
         """The status of each server, in the order of the settings."""
@@ -142,19 +141,17 @@ class McpRegistry(CalledRegistry[McpAgent]):
         )
 
     async def discover(self, agent: McpAgent) -> DiscoveredServer | ClientError:
-        """Reads what a server offers."""
+        """Reads what a server offers. A ProtocolError if it gives itself the id of another agent."""
+        found, registry = await self._read(agent), self.agent_registry
+        if isinstance(found, ClientError) or agent.spec.id or registry is None:
+            return found
+        return _id_is_taken(found.spec.id) if registry.is_registered(found.spec.id) else found
+
+    async def _read(self, agent: McpAgent) -> DiscoveredServer | ClientError:
         try:
             return await agent.discover()
         except ClientError as error:
             return error
-
-    def may_serve(self, agent: McpAgent, found: DiscoveredServer) -> bool:
-        """Whether a server may have the id that it gives itself."""
-        registry = self.agent_registry
-        if agent.spec.id or registry is None or not registry.is_registered(found.spec.id):
-            return True
-        self._reject_id(agent, found.spec.id)
-        return False
 
     def apply(self, agent: McpAgent, found: DiscoveredServer) -> bool:
         """Applies what a server offers now. Returns whether the spec of its agent has changed."""
@@ -188,6 +185,10 @@ class McpRegistry(CalledRegistry[McpAgent]):
                 await asyncio.sleep(RECONNECT_BACKOFF.delay(failures))
                 available_since = self._monotonic()
             await self.refresh(agent)
+
+
+def _id_is_taken(id: str) -> ProtocolError:
+    return ProtocolError(f'it calls itself "{id}", which belongs to another agent here; choose an id with {MCP_FORMAT}')
 
 
 def _without(location: str, text: str) -> str:

@@ -25,6 +25,7 @@ from dragoman.stores.shared.erasure import (
     add_to_receipt,
     delete_context_or_principal,
     delete_empty_contexts,
+    measure_blobs,
 )
 from dragoman.stores.shared.queries import Query, change
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
@@ -33,6 +34,7 @@ from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
 SELECTION: Final = SelectionSql(
     by_id="SELECT owner, task FROM tasks WHERE task = ?2 UNION SELECT owner, task FROM tasks WHERE alias AND id = ?1",
     of_context=(("t.visible", ""), ("NOT t.visible", "")),
+    blob_size="length(b.content)",
 )
 
 TASK_CLEANUPS: Final = (
@@ -86,6 +88,7 @@ async def delete_task_records(
     if not number:
         number = await connection.fetchval(_INSERT_RECEIPT, reason, str(selection), now)
     await quota_counters.record_erasures(connection, counter_slot, erased)
+    counts = await run_query(connection, measure_blobs(SELECTION, [record for _, record in erased]))
     totals: Counter[tuple[int, str, int]] = Counter()
     for row_key, record in erased:
         await connection.execute("DELETE FROM tasks WHERE owner = $1 AND task = $2", *row_key)
@@ -97,7 +100,7 @@ async def delete_task_records(
     contexts = sorted({(row_key[0], record.context) for row_key, record in erased})
     await run_query(connection, delete_empty_contexts(contexts))
     await run_query(connection, change(_TOUCH_RECEIPT, number, now))
-    await run_query(connection, add_to_receipt(number, ErasureCounts(tasks=len(erased))))
+    await run_query(connection, add_to_receipt(number, counts + ErasureCounts(tasks=len(erased))))
     return number, [record for _, record in erased]
 
 

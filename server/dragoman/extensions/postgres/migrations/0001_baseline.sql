@@ -282,6 +282,9 @@ CREATE TABLE pushes (
     state           integer NOT NULL,
     reason          text    NOT NULL,
     failures        bigint  NOT NULL,
+    rejections      bigint  NOT NULL,
+    given_up_events bigint  NOT NULL,
+    first_given_up  bigint  NOT NULL,
     failing_since   bigint  NOT NULL,
     due_at          bigint  NOT NULL,
     session         bigint  NOT NULL,
@@ -290,8 +293,8 @@ CREATE TABLE pushes (
     PRIMARY KEY (owner, task, id)
 );
 
-CREATE INDEX pushes_due ON pushes (host, due_at) WHERE due_at > 0;
-CREATE INDEX pushes_given_up ON pushes (failing_since) WHERE state = 2;
+CREATE INDEX pushes_due ON pushes (host, (failures > 0), due_at) WHERE due_at > 0;
+CREATE INDEX pushes_given_up ON pushes (failing_since) WHERE state = 2 OR first_given_up > 0;
 
 -- The last attempts of each push. `slot` is the number modulo the number of rows kept: a new row replaces the oldest.
 CREATE TABLE deliveries (

@@ -18,6 +18,7 @@ from dragoman.stores.shared.erasure import (
     add_to_receipt,
     delete_context_or_principal,
     delete_empty_contexts,
+    measure_blobs,
 )
 from dragoman.stores.shared.queries import select
 from dragoman.stores.shared.rows import record_from_row
@@ -37,6 +38,7 @@ SELECTION: Final = SelectionSql(
         ("t.ready AND NOT t.visible", "tasks_ready"),
         ("t.visible", "tasks_by_context"),
     ),
+    blob_size="b.size",
     inactive_index="tasks_inactive",
     join="CROSS JOIN",
 )
@@ -90,6 +92,7 @@ class SqliteEraser(Eraser):
         erased: list[TaskRecord] = []
         totals: Counter[tuple[int, str, int]] = Counter()
         contexts: set[tuple[int, str]] = set()
+        counts = ErasureCounts()
         for selected in records:
             owner, key = owner_number(connection, selected.ref.owner), selected.ref.key
             row = connection.execute(SELECT_RECORD, (owner, key)).fetchone()
@@ -98,6 +101,7 @@ class SqliteEraser(Eraser):
                 continue
             if not number:
                 number = connection.execute(_INSERT_RECEIPT, (reason, str(selection), now)).lastrowid or 0
+            counts += run_query(connection, measure_blobs(SELECTION, [record])) + ErasureCounts(tasks=1)
             connection.execute("DELETE FROM tasks WHERE owner = ? AND task = ?", (owner, key))
             connection.execute(_INSERT_QUEUED_TASK, (number, record.id, owner, key))
             task_tables.clear_task_keys(connection, owner, key)
@@ -109,7 +113,7 @@ class SqliteEraser(Eraser):
         ADD_TO_TOTALS.run(connection, [(*key, count) for key, count in totals.items() if count])
         run_query(connection, delete_empty_contexts(contexts))
         if erased:
-            run_query(connection, add_to_receipt(number, ErasureCounts(tasks=len(erased))))
+            run_query(connection, add_to_receipt(number, counts))
         return number, erased
 
     async def _delete_context_or_principal(self, selection: TaskSelection) -> None:

@@ -29,7 +29,7 @@ WHERE t.owner = ?1 AND t.task = ?2 AND (?3 IS NULL OR p.id = ?3) ORDER BY p.crea
 """
 _SELECT_TASK: Final = "SELECT last_sequence, state, id, agent FROM tasks t WHERE owner = ? AND task = ?"
 _UPSERT_PUSH: Final = f"""
-INSERT OR REPLACE INTO pushes (owner, task, host, {rows.PUSH_COLUMNS}) VALUES ({", ".join("?" * 20)})
+INSERT OR REPLACE INTO pushes (owner, task, host, {rows.PUSH_COLUMNS}) VALUES ({", ".join("?" * 23)})
 """
 _UPDATE_DELIVERY: Final = f"""
 UPDATE pushes SET ({rows.DELIVERY_COLUMNS}) = ({", ".join("?" * len(rows.DELIVERY_COLUMNS.split()))})
@@ -59,10 +59,13 @@ WHERE {{where}} LIMIT ?
 """
 _DUE_PUSHES_OF_HOST: Final = _SELECT_WAITING.format(
     index="pushes_due",
-    where="p.due_at > 0 AND p.host = ? AND (p.due_at <= ? OR p.due_at > ?) AND t.visible"
+    where="p.due_at > 0 AND p.host = ? AND p.failures > 0 = ? AND (p.due_at <= ? OR p.due_at > ?) AND t.visible"
     f" AND p.session NOT IN ({_LIVE_SESSIONS}) ORDER BY p.due_at",
 )
-_WAITING: Final = (("pushes_given_up", "p.state = 2 ORDER BY p.failing_since"), ("pushes_due", "p.due_at > 0"))
+_WAITING: Final = (
+    ("pushes_given_up", "p.state = 2 OR p.first_given_up > 0 ORDER BY p.failing_since"),
+    ("pushes_due", "p.due_at > 0 AND p.first_given_up = 0"),
+)
 _DELETE_PUSH: Final = tuple(
     f"DELETE FROM {table} WHERE owner = ? AND task = ? AND id = ?" for table in ("deliveries", "pushes")
 )
@@ -125,7 +128,7 @@ class SqlitePushes(SqliteAccess):
         self,
         connection: sqlite3.Connection,
         *,
-        per_host: int,
+        per_share: int,
         max_hosts: int,
         after_host: str = "",
         expired: bool = True,
@@ -137,8 +140,9 @@ class SqlitePushes(SqliteAccess):
             if row is None or row[0] <= after_host:  # damaged text reads as a smaller one
                 return found, ""
             (after_host,) = row
-            values = (after_host, now, now + longest_delay, now if expired else 0, per_host)
-            found += rows.pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, values))
+            for is_failing in (False, True):
+                values = (after_host, is_failing, now, now + longest_delay, now if expired else 0, per_share)
+                found += rows.pushes_with_owners(connection.execute(_DUE_PUSHES_OF_HOST, values))
         return found, after_host
 
     @in_commit
@@ -199,7 +203,7 @@ class SqlitePushes(SqliteAccess):
             sql = _SELECT_WAITING.format(index=index, where=where)
             found += rows.pushes_with_owners(connection.execute(sql, (limit,)))
         # A claimed push with nothing to deliver is not waiting.
-        found = [push for push in found if push.lag or push.state is PushState.GIVEN_UP]
+        found = [push for push in found if push.last_sequence > push.accepted or push.state is PushState.GIVEN_UP]
         return sorted(found, key=lambda push: push.failing_since or push.due_at)[:limit]
 
 

@@ -253,6 +253,9 @@ CREATE TABLE pushes (
     state           INTEGER NOT NULL,
     reason          TEXT    NOT NULL,
     failures        INTEGER NOT NULL,
+    rejections      INTEGER NOT NULL,
+    given_up_events INTEGER NOT NULL,
+    first_given_up  INTEGER NOT NULL,
     failing_since   INTEGER NOT NULL,
     due_at          INTEGER NOT NULL,
     session         INTEGER NOT NULL,
@@ -261,8 +264,8 @@ CREATE TABLE pushes (
     PRIMARY KEY (owner, task, id)
 ) WITHOUT ROWID;
 
-CREATE INDEX pushes_due ON pushes (host, due_at) WHERE due_at > 0;
-CREATE INDEX pushes_given_up ON pushes (failing_since) WHERE state = 2;
+CREATE INDEX pushes_due ON pushes (host, failures > 0, due_at) WHERE due_at > 0;
+CREATE INDEX pushes_given_up ON pushes (failing_since) WHERE state = 2 OR first_given_up > 0;
 
 -- The last attempts of each push. `slot` is the number modulo the number of rows kept: a new row replaces the oldest.
 CREATE TABLE deliveries (

@@ -1,0 +1,24 @@
+"""Reads secrets from files: containers and service managers give them so, and no list of processes shows them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+
+def read_secret(path: Path | str) -> str:
+    """The text of a file, without white space around it. Raises ValueError, naming the file and the rule.
+
+    Only of a regular file: to open a named pipe that nobody writes to would wait for ever.
+    """
+    file = Path(path)
+    try:
+        if file.exists() and not file.is_file():
+            raise ValueError(f"{file} is not a regular file")
+        secret = file.read_text("utf-8").strip()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file} cannot be read: it is not text in UTF-8") from error
+    except OSError as error:
+        raise ValueError(f"{file} cannot be read: {error.strerror or error}") from error
+    if not secret:  # a secret that was not mounted would turn authentication off
+        raise ValueError(f"{file} is empty; write the value into it")
+    return secret
