@@ -318,7 +318,8 @@ async def test_a_0_1_task_keeps_the_id_of_its_client(connections: ServerConnecti
     _, task = await post(connections, call("GetTask", {"id": "my task"}))
     assert task["result"]["contextId"] == "my session"
     assert task["result"]["history"][0]["taskId"] == "my task"
-    _, rejection = await post(connections, call("tasks/send", {**V01, "id": "my task"}))
+    other = {"id": "my task", "message": {"role": "user", "parts": [{"type": "text", "text": "echo again"}]}}
+    _, rejection = await post(connections, call("tasks/send", other))
     assert rejection["error"]["code"] == -32602, "a finished task accepts no messages"
 
 
