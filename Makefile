@@ -60,7 +60,9 @@ test: $(ENV) ## run the tests of core and adapters as without extras, except lon
 
 test-lowest: $(ENV) ## run the tests of `make test` with the lowest versions of every dependency (ARGS="-k name")
 	@tools/lowest_env.sh .venv/bin/python $(UV) .tools/lowest
-	@PYTHONPATH=$(CURDIR)/tests/without_extras .tools/lowest/env/bin/python -m pytest -n 2 --groups short $(ARGS)
+	@# The generators of protos want newer libraries, and are no part of a server.
+	@PYTHONPATH=$(CURDIR)/tests/without_extras .tools/lowest/env/bin/python -m pytest -n 2 --groups short \
+		--deselect tests/docs/test_recipes.py::test_a_field_of_a_task_is_added_in_six_places $(ARGS)
 
 access: $(ENV) ## write docs/reference/access.md, the table of permissions, from the server's own tables
 	@python -m tests.access.write

@@ -26,7 +26,6 @@ PROXY_CHUNK_BYTES: Final = 64 * 1024
 _LINGER_ZERO: Final = struct.pack("ii", 1, 0)  # SO_LINGER of zero: closing resets the connection
 
 DropMode = Literal["close", "reset", "hang"]  # closed (FIN), reset (RST), or kept open without forwarding
-DROP_MODES: Final[tuple[str, ...]] = get_args(DropMode)
 
 
 class DropPoint(StrEnum):
@@ -104,8 +103,8 @@ class FaultProxy:
     def __post_init__(self) -> None:
         if self.every < 0 or self.delay < 0:
             raise ValueError(f"{'every' if self.every < 0 else 'delay'}: must be 0 or more")
-        if self.how not in DROP_MODES:
-            raise ValueError(f'how: "{self.how}" is invalid; use one of {", ".join(DROP_MODES)}')
+        if self.how not in get_args(DropMode):
+            raise ValueError(f'how: "{self.how}" is invalid; use one of {", ".join(get_args(DropMode))}')
         _parse_address(self.target)
         _parse_address(self.listen)
         self.connections = 0

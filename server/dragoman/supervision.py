@@ -31,7 +31,6 @@ EXIT_CODE: Final = 70  # EX_SOFTWARE of sysexits.h: the process ends because of 
 RESTART_BACKOFF: Final = Backoff(0.1, 5.0)  # all restarts up to MAX_FAILURES fit into the 15 s of a stuck task (G3)
 MAX_FAILURES: Final = 7  # in a row, of work that everything waits for: the process ends after about 6 s
 STABLE_SECONDS: Final = 30.0  # work that ran for so long begins again with the first delay of the backoff
-LOW_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)  # the process, or the system, has too many files open
 
 
 class Background(Enum):
@@ -291,7 +290,7 @@ def describe_fault(error: BaseException) -> str:
     if lacks_memory(error):
         return "memory is used up: raise the memory limit, or lower --message-bytes or --connections"
     code = vars(OSError)["errno"].__get__(error) if is_a(error, OSError) else None  # a subclass may replace it
-    if code in LOW_DESCRIPTORS:
+    if code in (errno.EMFILE, errno.ENFILE):  # too many open files of the process, or of the system
         return f"{os.strerror(code)}: raise `ulimit -n` (LimitNOFILE), or lower --connections"
     if code == errno.ENOSPC:
         return f"{os.strerror(code)}: free some space on the disk"

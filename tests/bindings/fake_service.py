@@ -182,7 +182,7 @@ async def over_http(
 
 def details(error: grpc.aio.AioRpcError) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2.BadRequest]:
     """Returns the ErrorInfo and BadRequest of a failed call, and checks that its Status has the same code and text."""
-    trailing = dict(error.trailing_metadata() or ())
+    trailing = dict([*(error.trailing_metadata() or ())])
     status = status_pb2.Status.FromString(trailing["grpc-status-details-bin"])
     assert (status.code, status.message) == (error.code().value[0], error.details())
     info, bad = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()

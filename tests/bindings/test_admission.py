@@ -104,7 +104,7 @@ async def test_grpc_rejects_with_resource_exhausted(call: RpcCall) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call(channel)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        trailing = dict(caught.value.trailing_metadata() or ())
+        trailing = dict([*(caught.value.trailing_metadata() or ())])
         first, second = status_pb2.Status.FromString(trailing["grpc-status-details-bin"]).details
         info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
         assert first.Unpack(info)

@@ -125,7 +125,7 @@ def metadata(headers: Any) -> list[tuple[str, str]]:
 
 
 def details(error: grpc.aio.AioRpcError) -> error_details_pb2.ErrorInfo:
-    trailing = dict(error.trailing_metadata() or ())
+    trailing = dict([*(error.trailing_metadata() or ())])
     status = status_pb2.Status.FromString(trailing["grpc-status-details-bin"])
     info = error_details_pb2.ErrorInfo()
     assert any(detail.Unpack(info) for detail in status.details)
@@ -140,7 +140,7 @@ async def grpc_v1(connections: ServerConnections, tenant: str, headers: Any, tex
     except grpc.aio.AioRpcError as error:
         return Response({}, {}, (error.code(), details(error).reason))
     struct = answer.task.artifacts[0].parts[0].data.struct_value
-    return Response(_plain(struct), dict(await sent.initial_metadata()))
+    return Response(_plain(struct), dict([*await sent.initial_metadata()]))
 
 
 async def grpc_v03(connections: ServerConnections, tenant: str, headers: Any, text: str = "hi") -> Response:
@@ -153,7 +153,7 @@ async def grpc_v03(connections: ServerConnections, tenant: str, headers: Any, te
         answer = await sent
     except grpc.aio.AioRpcError as error:
         return Response({}, {}, (error.code(), details(error).reason))
-    return Response(_plain(answer.task.artifacts[0].parts[0].data.data), dict(await sent.initial_metadata()))
+    return Response(_plain(answer.task.artifacts[0].parts[0].data.data), dict([*await sent.initial_metadata()]))
 
 
 def _plain(struct: Any) -> dict[str, Any]:
@@ -264,7 +264,7 @@ async def test_a_grpc_stream_reports_activated_extensions_in_its_metadata(
         events = connections.v1.SendStreamingMessage(
             pb.SendMessageRequest(message=sent), metadata=[("a2a-extensions", CITE)]
         )
-    assert dict(await events.initial_metadata())["x-a2a-extensions" if is_v03 else "a2a-extensions"] == CITE
+    assert dict([*await events.initial_metadata()])["x-a2a-extensions" if is_v03 else "a2a-extensions"] == CITE
     assert [event async for event in events]
 
 

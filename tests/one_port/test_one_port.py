@@ -152,7 +152,7 @@ async def test_grpc_calls_and_large_messages(stub: Any) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await stub.GetTask(pb.GetTaskRequest(id="none"))
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
-        assert "grpc-status-details-bin" in dict(caught.value.trailing_metadata() or ())
+        assert "grpc-status-details-bin" in dict([*(caught.value.trailing_metadata() or ())])
 
 
 async def test_a_grpc_stream_is_not_buffered_and_ends_with_a_cancel(stub: Any, server: Server) -> None:

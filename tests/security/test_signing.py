@@ -9,7 +9,6 @@ from typing import Any
 
 import jwt
 import pytest
-from jwt.types import Options
 from tests.security.key_values import InMemoryKeyValues
 
 from dragoman.core.access.signing_keys import DEFAULT_KEY_LEAD_MS, DEFAULT_KEY_RETENTION_MS
@@ -70,7 +69,7 @@ def checked(text: str, keys: bytes, *, audience: str = HOOK) -> dict[str, Any]:
     """The claims of a signature. Raises PyJWT's errors, and KeyError for a key that is not published."""
     key = jwt.PyJWKSet.from_dict(json.loads(keys))[jwt.get_unverified_header(text)["kid"]]
     # The test has its own clock.
-    options: Options = {"verify_exp": False, "verify_iat": False, "require": ["iss", "aud", "iat", "exp", "jti"]}
+    options: Any = {"verify_exp": False, "verify_iat": False, "require": ["iss", "aud", "iat", "exp", "jti"]}
     found: dict[str, Any] = jwt.decode(
         text, key, algorithms=["ES256", "EdDSA"], audience=audience, issuer=HOME, options=options
     )

@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from dragoman.ports.extension import Option, ServerExtension
-from dragoman.settings.extensions import InvalidExtension, extension_options, found_extensions, installed_extensions
+from dragoman.settings.extensions import extension_options, found_extensions, installed_extensions
 from dragoman.settings.settings import SettingsError, load_settings, secret_options
 
 MODULE: Final = """
@@ -121,7 +121,7 @@ def test_invalid_settings_of_the_core_and_of_an_extension_are_reported_together(
 )
 def test_an_invalid_extension_stops_the_start(site: Path, entry_points: dict[str, str], error: str) -> None:
     install(site, **entry_points)
-    with pytest.raises(InvalidExtension, match=error):
+    with pytest.raises(SettingsError, match=error):
         load_settings({})
 
 
@@ -129,7 +129,7 @@ def test_settings_without_an_option_are_rejected() -> None:
     class Settings(BaseModel):
         size: int = 3
 
-    with pytest.raises(InvalidExtension, match="the extension demo: the setting size has no Option"):
+    with pytest.raises(SettingsError, match="the extension demo: the setting size has no Option"):
         extension_options(ServerExtension(name="demo", title="Demo", settings=Settings))
 
 

@@ -136,9 +136,6 @@ v03_results: Final = _single_result(EventEncoder(lambda event, final: orjson.dum
 fasta2a_results: Final = _single_result(EventEncoder(lambda event, final: _FASTA2A_JSON.encode(event)))
 rust_results: Final = _single_result(RUST_STREAM_ENCODERS.json)
 
-WEBHOOK_TOKEN_HEADER: Final = "X-A2A-Notification-Token"
-RUST_WEBHOOK_TOKEN_HEADER: Final = "a2a-notification-token"
-
 WEBHOOK_EVENT_HEADER: Final = "Dragoman-Event"  # the event's cursor: retries repeat it, a stream resumes after it
 
 WEBHOOK_SIGNATURE_HEADER: Final = "Dragoman-Signature"
@@ -151,7 +148,7 @@ class _WebhookFormat:
 
     encode_body: Callable[[pb.StreamResponse], bytes]
     inline_prefix: str = "configuration.taskPushNotificationConfig."
-    token_header: str = WEBHOOK_TOKEN_HEADER
+    token_header: str = "X-A2A-Notification-Token"
     sends_task: bool = False
     field_prefix: str = ""
 
@@ -170,7 +167,7 @@ _GOOGLE_TASK_JSON: Final = protojson.compile(v03_pb.Task, json_proto.PROTOJSON_V
 _WEBHOOK_FORMATS: Final = {
     Dialect.V1: _WebhookFormat(_V1_JSON.encode),
     Dialect.FASTA2A: _WebhookFormat(_FASTA2A_JSON.encode),
-    Dialect.RUST: _WebhookFormat(_RUST_JSON.encode, token_header=RUST_WEBHOOK_TOKEN_HEADER),
+    Dialect.RUST: _WebhookFormat(_RUST_JSON.encode, token_header="a2a-notification-token"),
     Dialect.V03: _task_format(_V03_TASK_JSON.encode, "configuration.pushNotificationConfig."),
     Dialect.GOOGLE: _task_format(
         lambda task: _GOOGLE_TASK_JSON.encode(v03.convert(task, v03_pb.Task())), "configuration.pushNotification."

@@ -173,7 +173,6 @@ def _read_console_file(name: str) -> tuple[bytes, str]:
     return content, f'"{sha256(content).hexdigest()[:32]}"'
 
 
-_MAX_SIGN_IN_BYTES: Final = 64 * 1024
 _SIGN_IN_FIELDS: Final = ("issuer", "code", "codeVerifier", "redirectUri")
 
 
@@ -190,7 +189,7 @@ def console_endpoints(options: ServerOptions) -> Iterator[tuple[str, str, HttpEn
 
     async def token(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Exchanges an authorization code for a token."""
-        body = await read_json(request, _MAX_SIGN_IN_BYTES)
+        body = await read_json(request, 64 * 1024)
         fields = body if isinstance(body, dict) else {}
         for name in _SIGN_IN_FIELDS:
             if not isinstance(fields.get(name), str):

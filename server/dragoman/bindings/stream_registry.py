@@ -98,7 +98,6 @@ class StreamRegistry:
         _log.info("streams ended: %s", error.message, extra={**identity.log_details, "streams": len(matching)})
 
     def close(self) -> None:
-        """Ends every open stream and rejects new ones."""
         self.is_closed = True
         for task in self._tasks:
             task.cancel()

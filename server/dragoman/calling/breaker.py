@@ -53,7 +53,6 @@ class CircuitBreaker:
         return True
 
     def open(self, reason: str) -> None:
-        """Opens the breaker at once."""
         self.last_error, self.is_open = reason, True
         if self._opened_at is None:
             self._opened_at = self.clock()

@@ -65,7 +65,6 @@ async def read_part(link: ContentLink, chunks: AsyncGenerator[bytes, None]) -> p
 
 
 async def _refusal(address: str, response: HttpResponse) -> ClientError:
-    """The error of a response that is not the content."""
     reason = bytearray()
     async for chunk in response.chunks():
         reason += chunk

@@ -49,7 +49,6 @@ class Transport(Protocol):
 
     async def close(self) -> None:
         """Closes the connection. May be called twice."""
-        ...
 
 
 class HttpResponse(Protocol):
@@ -78,11 +77,9 @@ class HttpClient(Protocol):
     ) -> AbstractAsyncContextManager[HttpResponse]:
         """Sends one request. `idle_timeout`: seconds without a byte after which it fails; None for no limit. Raises
         ServerUnavailable and CallForbidden, also while the body is read."""
-        ...
 
     async def close(self) -> None:
         """Closes the connections. May be called twice."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

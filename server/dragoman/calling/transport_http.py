@@ -279,8 +279,6 @@ def _is_error_event(event: Any) -> bool:
 
 # Card discovery ------------------------------------------------------------------------------------------------------
 
-_CONCLUSIVE_STATUSES: Final = frozenset({200, 401, 403, 429, 502, 503, 504})
-
 
 class CardResponse(NamedTuple):
     """The response to one request for a card. `url`: the final URL, after redirects."""
@@ -297,7 +295,7 @@ class CardResponse(NamedTuple):
     @property
     def is_conclusive(self) -> bool:
         """Whether discovery ends with this response: a card, a redirect, or an error of the entire server."""
-        return self.status in _CONCLUSIVE_STATUSES or self.is_redirect
+        return self.is_redirect or self.status in (200, 401, 403, 429, 502, 503, 504)
 
 
 CardGetter = Callable[[str, Mapping[str, str]], Awaitable[CardResponse]]

@@ -29,7 +29,6 @@ from dragoman_pb.dragoman.ops import v1 as ops
 
 DEFAULT_SERVER: Final = "127.0.0.1:50051"
 DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"  # the same machine, for what needs HTTP
-DEFAULT_MESSAGE_BYTES: Final = 16 * 1024 * 1024
 
 COMPLETION_TIMEOUT: Final = 2.0  # seconds for the server to answer
 MAX_COMPLETED_TASKS: Final = 30  # number of task ids offered, most recently changed first

@@ -25,17 +25,6 @@ T = TypeVar("T")
 
 log = logging.getLogger("dragoman.serve")
 
-_STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
-
-
-def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """Returns the factory of uvloop's event loop; None, for asyncio's own, if uvloop is not installed."""
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop
-
 
 def run_until_complete(main: Coroutine[Any, Any, T]) -> T:
     """Runs a coroutine in a new event loop and returns its result.
@@ -44,7 +33,9 @@ def run_until_complete(main: Coroutine[Any, Any, T]) -> T:
     a task that an agent started raises one, only that task ends. Ctrl-C raises KeyboardInterrupt here until `Signals`
     takes it over.
     """
-    with asyncio.Runner(loop_factory=loop_factory()) as runner:
+    import uvloop  # of POSIX only; `flaky` runs elsewhere, too
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         loop = runner.get_loop()
         task = loop.create_task(main)
         while True:
@@ -78,7 +69,7 @@ class Signals:
         self._deadlines: queue.SimpleQueue[float] = queue.SimpleQueue()  # its `put` may be interrupted by itself
         self._count = 0
         # Not the loop's handlers: it may be blocked.
-        self._before = {number: signal.signal(number, self._on_signal) for number in _STOP_SIGNALS}
+        self._before = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         if drain is not None:
             threading.Thread(target=self._end_late, name="dragoman-stop", daemon=True).start()
 
@@ -202,10 +193,8 @@ def raise_open_file_limit(connections: int) -> int:
     could take every descriptor would stop the other: gRPC cannot accept a connection then, and HTTP cannot accept one
     to find an idle one to drop.
     """
-    try:
-        import resource
-    except ImportError:  # Windows has no such limit
-        return connections
+    import resource  # of POSIX only, as `serve` is, whose store needs `fcntl`
+
     needed = 2 * connections + EXTRA_OPEN_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY or soft >= needed:

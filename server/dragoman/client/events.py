@@ -229,7 +229,6 @@ def contents(parts: Iterable[pb.Part], artifact: str = "") -> Iterator[Text | Da
 
 
 def text_of(parts: Iterable[pb.Part]) -> str:
-    """The texts of all parts, joined."""
     return "".join(part.text for part in parts if part.WhichOneof("content") == "text")
 
 

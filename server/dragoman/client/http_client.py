@@ -101,7 +101,6 @@ class _AiohttpResponse:
 
 
 def connection_error(address: str, error: aiohttp.ClientError) -> ClientError:
-    """The error of a connection that failed or broke."""
     if isinstance(error, aiohttp.InvalidURL):
         return Invalid("INVALID_ARGUMENT", f"{address}: is not a URL that can be called")
     never_connected = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
@@ -232,9 +231,8 @@ class OperationsTransport(RestTransport):
 
     async def get_json(self, path: str) -> Any:
         """Reads any JSON of the server; None for an error without JSON. Raises ClientError."""
-        call = HttpCall(
-            cast(Any, None), "GET", self.interface.url + path, None
-        )  # no operation: the JSON is not decoded
+        undecoded = cast(Any, None)  # in place of an operation
+        call = HttpCall(undecoded, "GET", self.interface.url + path, None)
         async with self._open(call, {"Accept": JSON_MEDIA_TYPE}, None) as response:
             return await self._read_json(response)
 

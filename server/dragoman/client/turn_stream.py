@@ -282,5 +282,4 @@ def first_event(response: pb.SendMessageResponse) -> pb.StreamResponse:
 
 
 async def next_or_none(items: AsyncGenerator[T, None]) -> T | None:
-    """The next item; None at the end."""
     return await anext(items, None)

@@ -108,11 +108,9 @@ class SequenceStore(Protocol):
 
     def last_sequence(self, key: tuple[str, str]) -> int:
         """Returns the number of the last acknowledged event of a series; 0 for none."""
-        ...
 
     def record(self, key: tuple[str, str], sequence: int) -> None:
         """Records an acknowledged event."""
-        ...
 
 
 class InMemorySequences:

@@ -54,7 +54,6 @@ class AuditRecord:
 
     @property
     def erased(self) -> bool:
-        """Whether its personal data was erased."""
         return self.salt is None
 
 

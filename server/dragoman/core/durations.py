@@ -9,14 +9,12 @@ from typing import Final, TypeGuard
 _AGE_UNITS: Final = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000}
 _AGE_PATTERN: Final = re.compile(r"(\d{1,9})\s*([wdhms]?)", re.ASCII)
 
-AGE_FORMAT: Final = "a number with w, d, h, m or s, such as 30d; a bare one is seconds"
-
 
 def parse_age(text: str) -> int:
     """Parses an age and returns milliseconds. Raises ValueError, naming the format."""
     match = _AGE_PATTERN.fullmatch(text.strip())
     if not match:
-        raise ValueError(f'"{text}" is not an age: {AGE_FORMAT}')
+        raise ValueError(f'"{text}" is not an age: a number with w, d, h, m or s, such as 30d; a bare one is seconds')
     return int(match[1]) * _AGE_UNITS[match[2] or "s"]
 
 

@@ -152,7 +152,9 @@ class _TracebackText:
         self._seen.add(id(error))
         parts, current = [self._one(error, depth)], error  # the nearest takes its frames first: it matters most
         while True:
-            cause, link = _cause_of(current)
+            cause, link = _CAUSE.__get__(current), _CAUSED
+            if cause is None and not _IS_CONTEXT_HIDDEN.__get__(current):
+                cause, link = _CONTEXT.__get__(current), _DURING
             if cause is None:
                 break
             if id(cause) in self._seen or len(self._seen) >= MAX_CAUSES:
@@ -182,13 +184,6 @@ class _TracebackText:
             shown = frames
         lines = "".join(traceback.StackSummary.from_list(shown).format()).splitlines()
         return ["Traceback (most recent call last):", *lines] if lines else []
-
-
-def _cause_of(error: BaseException) -> tuple[BaseException | None, str]:
-    """The cause that Python names for an exception, and the line between the two."""
-    if (cause := _CAUSE.__get__(error)) is not None:
-        return cause, _CAUSED
-    return (None, "") if _IS_CONTEXT_HIDDEN.__get__(error) else (_CONTEXT.__get__(error), _DURING)
 
 
 def _notes(error: BaseException) -> list[str]:

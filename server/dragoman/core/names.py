@@ -51,7 +51,6 @@ class ByAgent(Generic[T]):
     by_agent: Mapping[str, T] = field(default_factory=dict)  # words of single agents, by id
 
     def of(self, agent: str) -> T:
-        """The word of an agent."""
         return self.by_agent.get(agent, self.default)
 
 
@@ -76,7 +75,6 @@ def _items_by_agent(text: str) -> Iterator[tuple[str, str]]:
 
 
 def split_items(text: str) -> Iterator[str]:
-    """The items of a text with commas between."""
     return filter(None, map(str.strip, text.split(",")))
 
 

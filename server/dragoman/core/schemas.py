@@ -62,9 +62,7 @@ _IN_PLACE_MAPS: Final = frozenset({"dependentSchemas", "dependencies"})
 _PROPERTY_CHILDREN: Final = frozenset({"additionalProperties", "propertyNames", "unevaluatedProperties"})
 _ITEM_CHILDREN: Final = frozenset({"items", "prefixItems", "additionalItems", "unevaluatedItems", "contains"})
 _CHILDREN: Final = _PROPERTY_CHILDREN | _ITEM_CHILDREN
-_CHILD_MAPS: Final = frozenset({"properties", "patternProperties"})
-_DEFINITIONS: Final = frozenset({"$defs", "definitions"})
-_DYNAMIC: Final = ("$dynamicRef", "$recursiveRef")
+_CHILD_MAPS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions"})
 _LATEST_DRAFT: Final = "Draft202012Validator"
 _DRAFTS: Final[Mapping[str, str]] = {
     "http://json-schema.org/draft-04/schema": "Draft4Validator",
@@ -231,7 +229,7 @@ def _checked_part(schema: Mapping[str, Any], with_patterns: bool) -> dict[str, A
                 continue
             if key in _IN_PLACE or key in _CHILDREN:
                 result[key] = copy(value)
-            elif (key in _IN_PLACE_MAPS or key in _CHILD_MAPS or key in _DEFINITIONS) and isinstance(value, Mapping):
+            elif (key in _IN_PLACE_MAPS or key in _CHILD_MAPS) and isinstance(value, Mapping):
                 result[key] = {name: copy(inner) for name, inner in value.items()}
             else:
                 result[key] = value
@@ -294,7 +292,10 @@ class _Graph:
         if not isinstance(value, dict):
             return self._cost([1], [], {}, value)
         # The arguments of a tool are an object: its properties are counted one by one, each with its own subschemas.
-        roots = [self._nodes[number] for number in self._applied_in_place(1)]
+        roots, waiting = list[_Node](), [1]
+        while waiting:  # what applies in place, each as often as it does
+            roots.append(self._nodes[waiting.pop()])
+            waiting.extend(roots[-1].in_place)
         factor = max(root.factor for root in roots)
         others = [number for root in roots for number in root.others] * factor
         steps = copies = factor * sum(root.weight for root in roots) * (1 + len(value))
@@ -336,15 +337,6 @@ class _Graph:
         rules = max(1, rules)
         return rules * count, each * (length + extra), rules * (count + length // 64)
 
-    def _applied_in_place(self, root: int) -> list[int]:
-        """The nodes that apply to the value of a node, each as often as it does."""
-        found, waiting = [], [root]
-        while waiting:
-            node = waiting.pop()
-            found.append(node)
-            waiting.extend(self._nodes[node].in_place)
-        return found
-
     # Reading the schema -----------------------------------------------------------------------------------------------
 
     def _visit(self, schema: object) -> int:
@@ -368,7 +360,7 @@ class _Graph:
             node.weight += 1
             if key == "$ref":
                 node.in_place.append(self._visit(self._target(value)))
-            elif key in _DYNAMIC:
+            elif key in ("$dynamicRef", "$recursiveRef"):
                 raise InvalidSchema(f"must not use {key}")
             elif key in _IN_PLACE:
                 node.in_place.extend(map(self._visit, value if isinstance(value, list) else [value]))

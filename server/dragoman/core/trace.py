@@ -41,8 +41,6 @@ def format_traceparent(trace_id: str, span_id: str, *, recorded: bool) -> str:
 
 def parse_traceparent(text: str) -> str:
     """Parses a `traceparent`; empty for an invalid one. Later versions and flags are reduced to level 1."""
-    if not text:
-        return ""
     match = _TRACEPARENT.fullmatch(text)
     if match is None or (text.startswith("00-") and match[4]):
         return ""

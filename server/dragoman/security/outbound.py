@@ -100,7 +100,7 @@ class OutboundClient:
         self._lookup_host = lookup or self._system_lookup
         self._timeouts = timeouts or OutboundTimeouts()
         self._pool = ThreadPoolExecutor(DNS_LOOKUP_THREADS, thread_name_prefix="lookup")
-        self._dial = dial or _dial
+        self._dial = dial or (lambda info: socket.socket(*info[:3]))  # family, type and protocol
         trusted: ssl.SSLContext | bool = True  # the system's: aiohttp has loaded it already, which takes 30 ms
         if ca is not None:
             trusted = ssl.create_default_context()
@@ -315,11 +315,6 @@ _REASON_BY_ERRNO: Final = {
     errno.EHOSTUNREACH: "host unreachable",
     errno.ETIMEDOUT: "connection timed out",
 }
-
-
-def _dial(info: Any) -> socket.socket:
-    family, kind, proto, _, _ = info
-    return socket.socket(family, kind, proto)
 
 
 def _check_headers(headers: Mapping[str, str]) -> None:

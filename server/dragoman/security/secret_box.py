@@ -41,6 +41,7 @@ class AesGcmSecretBox:
     def __init__(self, keys: Sequence[bytes] = (), *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
         """keys: 32 bytes each."""
         self._random_bytes = random_bytes
+        self.has_keys = bool(keys)
         self._ciphers: dict[str, Any] = {}
         self._warned = False
         if keys:
@@ -48,10 +49,6 @@ class AesGcmSecretBox:
             from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
             self._ciphers = {_key_name(key): AESGCM(key) for key in keys}
-
-    @property
-    def has_keys(self) -> bool:
-        return bool(self._ciphers)
 
     def encrypt(self, text: str, context: str) -> str:
         """Encrypts a text for the store. Empty texts stay empty."""
@@ -82,11 +79,6 @@ class AesGcmSecretBox:
             return str(cipher.decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], context.encode()).decode())
         except (InvalidTag, ValueError) as error:
             raise DecryptionFailed("it was encrypted for another context, or has been modified") from error
-
-
-def open_secret_box(path: Path | None) -> AesGcmSecretBox:
-    """Opens the secret box with the keys of a file; without a file it does not encrypt. Raises InvalidSecretKeys."""
-    return AesGcmSecretBox(read_secret_keys(path) if path is not None else ())
 
 
 def read_secret_keys(path: Path) -> list[bytes]:

@@ -63,7 +63,8 @@ class KeyPair:
             self._private = edwards = ed25519.Ed25519PrivateKey.from_private_bytes(sha256(seed).digest())
             jwk = OKPAlgorithm.to_jwk(edwards.public_key(), as_dict=True)
         members: dict[str, str] = {name: str(jwk[name]) for name in ("crv", "kty", "x", "y") if name in jwk}
-        self.id = _thumbprint(members)
+        canonical = json.dumps(members, separators=(",", ":"), sort_keys=True).encode()
+        self.id = urlsafe_b64encode(sha256(canonical).digest()).rstrip(b"=").decode()  # a thumbprint (RFC 7638)
         self.public = {**members, "kid": self.id, "alg": algorithm, "use": "sig"}  # the public key as a JWK
 
     def sign(self, payload: bytes, header: Mapping[str, str]) -> str:
@@ -71,12 +72,6 @@ class KeyPair:
         return self._signer.encode(
             payload, self._private, algorithm=self.algorithm, headers={**header, "kid": self.id}, sort_headers=True
         )
-
-
-def _thumbprint(public_members: Mapping[str, str]) -> str:
-    """The thumbprint of a public JWK (RFC 7638), which serves as its key id."""
-    digest = sha256(json.dumps(public_members, separators=(",", ":"), sort_keys=True).encode()).digest()
-    return urlsafe_b64encode(digest).rstrip(b"=").decode()
 
 
 class StoredSigningKeys:
@@ -112,7 +107,7 @@ class StoredSigningKeys:
 
     async def current(self) -> KeyPair:
         await self._refresh()
-        return self._pairs[signing_keys.active_key(self._keys, self._clock()).id]
+        return self.cached_current
 
     @property
     def cached_current(self) -> KeyPair:

@@ -20,10 +20,6 @@ from dragoman.settings.options import options_of
 from dragoman.settings.sources import SettingsError
 
 
-class InvalidExtension(SettingsError):
-    """An installed extension cannot be used. The text names it and its distribution."""
-
-
 @dataclass(frozen=True, slots=True)
 class FoundExtension:
     """An entry point: the extension, or why it cannot be used."""
@@ -54,18 +50,18 @@ def _load(entry_point: metadata.EntryPoint) -> FoundExtension:
 
 @cache
 def installed_extensions() -> Sequence[ServerExtension]:
-    """The extensions, by name. Raises InvalidExtension."""
+    """The extensions, by name. Raises SettingsError."""
     extensions: list[ServerExtension] = []
     taken: dict[str, str] = {}
     for found in found_extensions():
         if found.extension is None:
-            raise InvalidExtension(
+            raise SettingsError(
                 f"the extension {found.name} of {found.distribution} cannot be loaded: {found.problem}; repair or "
                 "uninstall that distribution"
             )
         for claim in _claims(found.extension):
             if (other := taken.setdefault(claim, found.name)) != found.name:
-                raise InvalidExtension(
+                raise SettingsError(
                     f"the extensions {other} and {found.name} both have the {claim}; uninstall one of them"
                 )
         extensions.append(found.extension)
@@ -83,15 +79,15 @@ def _claims(extension: ServerExtension) -> Iterator[str]:
 
 
 def extension_options(extension: ServerExtension) -> Mapping[str, tuple[Option, FieldInfo]]:
-    """The option and the field of each setting, by the field's name. Raises InvalidExtension."""
+    """The option and the field of each setting, by the field's name. Raises SettingsError."""
     try:
         return options_of(extension.settings) if extension.settings else {}
     except ValueError as error:
-        raise InvalidExtension(f"the extension {extension.name}: {error}") from error
+        raise SettingsError(f"the extension {extension.name}: {error}") from error
 
 
 def extension_groups() -> dict[str, type[BaseModel]]:
-    """The group of each extension that has settings, by `extensions.NAME`. Raises InvalidExtension."""
+    """The group of each extension that has settings, by `extensions.NAME`. Raises SettingsError."""
     return {f"extensions.{one.name}": one.settings for one in installed_extensions() if one.settings}
 
 
@@ -111,28 +107,28 @@ def used_sources(groups: Mapping[str, Any], app: str) -> list[ServerExtension]:
 
 
 def is_recognized(app: str) -> bool:
-    """Whether APP is an object that an extension runs as an agent. Raises InvalidExtension."""
+    """Whether APP is an object that an extension runs as an agent. Raises SettingsError."""
     return any(one.agents is not None and one.agents.recognizes(app) for one in installed_extensions())
 
 
 def store_schemes() -> dict[str, tuple[ServerExtension, StoreScheme]]:
-    """The stores of extensions by the scheme of their URLs. Raises InvalidExtension."""
+    """The stores of extensions by the scheme of their URLs. Raises SettingsError."""
     return {scheme: (one, store) for one in installed_extensions() for scheme, store in one.stores.items()}
 
 
 def bus_schemes() -> dict[str, tuple[ServerExtension, OpenBus]]:
-    """How extensions open buses, by the scheme of their URLs. Raises InvalidExtension."""
+    """How extensions open buses, by the scheme of their URLs. Raises SettingsError."""
     return {scheme: (one, bus) for one in installed_extensions() for scheme, bus in one.buses.items()}
 
 
 def shared_store_example() -> str:
-    """How to choose a store that several servers share, for people. Raises InvalidExtension."""
+    """How to choose a store that several servers share, for people. Raises SettingsError."""
     formats = [store.url_format for _, store in store_schemes().values()]
     return f"--store {formats[0]}" if formats else "--store with the URL of an extension, or MODULE:FUNCTION"
 
 
 def bus_example() -> str:
-    """How to choose a bus, for people. Raises InvalidExtension."""
+    """How to choose a bus, for people. Raises SettingsError."""
     scheme = next(iter(bus_schemes()), "")
     return f"--bus {scheme}://HOST" if scheme else "--bus with the URL of an extension"
 

@@ -25,9 +25,6 @@ from dragoman.runtime.turn.context import CANCEL_WAIT_SECONDS, DEFAULT_SLOTS, WO
 from dragoman.settings import types
 from dragoman.settings.options import setting
 
-APP: Final = "app"
-"""The setting that `serve` takes as its argument."""
-
 DEFAULT_APP: Final = "dragoman.playground"
 
 DEFAULT_RESPONSE_BYTES: Final = 64 * 1024 * 1024

@@ -184,13 +184,13 @@ def own_groups() -> dict[str, type[Group]]:
 
 
 def setting_fields() -> dict[str, FieldInfo]:
-    """The field of each setting by the name of its option, with those of extensions. Raises InvalidExtension."""
+    """The field of each setting by the name of its option, with those of extensions. Raises SettingsError."""
     groups = (own_groups() | extension_groups()).values()
     return {name: field for name, (_, field) in fields_by_option(groups).items()}
 
 
 def secret_options() -> frozenset[str]:
-    """The names of options whose values may hold secrets. Raises InvalidExtension."""
+    """The names of options whose values may hold secrets. Raises SettingsError."""
     options = fields_by_option((own_groups() | extension_groups()).values()).values()
     return frozenset(
         option.name for option, field in options if option.may_hold_secrets or isinstance(field.default, SecretStr)

@@ -29,8 +29,6 @@ from dragoman.settings.extensions import installed_extensions, store_schemes
 
 T = TypeVar("T")
 
-MEMORY_STORE: Final = "memory:"  # the store that is deleted when its server stops
-
 
 def store_kind(url: str) -> str:
     """Returns `sqlite`, `memory`, `own`, or the scheme of an extension. Raises ValueError with the formats."""
@@ -39,7 +37,7 @@ def store_kind(url: str) -> str:
         return scheme
     if url.startswith("sqlite:///") and rest not in ("/", "/:memory:"):
         return "sqlite"
-    if url == MEMORY_STORE:
+    if url == "memory:":
         return "memory"
     name, colon, function = url.rpartition(":")
     is_function = colon and name and all(part.isidentifier() for part in function.split("."))

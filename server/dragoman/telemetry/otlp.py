@@ -135,7 +135,6 @@ class SpanExporter:
         self._stop = threading.Event()
         self.is_failing = False  # whether the last request failed
         self.sent = 0
-        self.failed = 0  # failed requests, which are retried
         self._thread = start_thread(Background.TRACES, self._run)
 
     def close(self) -> None:
@@ -170,7 +169,6 @@ class SpanExporter:
         try:
             self._transport.send(messages.encode_export_request(self._resource, batch), timeout)
         except ExportFailed as error:
-            self.failed += 1
             if not self.is_failing:
                 log.warning("traces cannot be sent (%s); retrying, new spans are dropped if the queue is full", error)
             self.is_failing = True

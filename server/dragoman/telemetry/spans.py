@@ -51,7 +51,12 @@ class SpanRecorder:
 
     def activate(self, context: str) -> None:
         trace.CURRENT_TRACE.set(context)
-        attach_context(context)
+        if "opentelemetry.trace" in sys.modules:  # also current there, for the rest of the asyncio task
+            # This import may wait for another thread that is importing it.
+            from opentelemetry import context as contexts
+            from opentelemetry import trace as api
+
+            contexts.attach(api.set_span_in_context(_remote_span_class(api)(context)))
 
     def record_span(
         self,
@@ -83,16 +88,6 @@ class SpanRecorder:
     def take(self, max_spans: int) -> list[bytes]:
         """Removes and encodes up to `max_spans` finished spans. Call from one thread only, any one."""
         return [encode_span(*self._queue.popleft()) for _ in range(min(max_spans, len(self._queue)))]
-
-
-def attach_context(context: str) -> None:
-    """Makes a recorded trace context current in OpenTelemetry for the rest of the asyncio task."""
-    if "opentelemetry.trace" in sys.modules:
-        # This import may wait for another thread that is importing it.
-        from opentelemetry import context as contexts
-        from opentelemetry import trace as api
-
-        contexts.attach(api.set_span_in_context(_remote_span_class(api)(context)))
 
 
 @cache

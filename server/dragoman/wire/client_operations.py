@@ -144,7 +144,6 @@ _REST_PATHS: Final = {
     "SubscribeToTask": ("POST", "/tasks/{id}:subscribe"),
 }
 """HTTP method and path by 1.0 name. Subscriptions are a POST without body (1.0 §11.3.2, 0.3 §7.9)."""
-_PATH_FIELDS: Final = ("id", "name", "tenant")
 
 
 class HttpCall(NamedTuple):
@@ -167,7 +166,7 @@ def rest_call(dialect: str, rpc: str, request: Any, base: str = "") -> HttpCall:
     if rpc == "SubscribeToTask":
         body = None
     elif method == "GET":
-        pairs = [f"{key}={quote(str(item))}" for key, item in body.items() if key not in _PATH_FIELDS]
+        pairs = [f"{key}={quote(str(item))}" for key, item in body.items() if key not in ("id", "name", "tenant")]
         query = "?" + "&".join(pairs) if pairs else ""
         body = None
     return HttpCall(operation, method, f"{prefix}{path}{query}", body)

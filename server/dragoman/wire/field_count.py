@@ -5,6 +5,7 @@ A small message can hold millions of empty fields, each of which becomes an obje
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from typing import Final, cast
 
@@ -21,24 +22,15 @@ MAX_MESSAGE_FIELDS: Final = 4 * MAX_VALUES
 
 def parse_message(cls: type[Message], data: bytes) -> Message:
     """Parses a gRPC request. Raises InvalidParams for invalid bytes and for too many fields."""
-    if len(data) > MAX_MESSAGE_FIELDS:
-        check_field_count(cast(Descriptor, cls.DESCRIPTOR), data)
+    if len(data) > MAX_MESSAGE_FIELDS:  # a field with a length has at least two bytes
+        with suppress(IndexError, ValueError):  # the parser rejects these bytes
+            if _exceeds_field_count(cast(Descriptor, cls.DESCRIPTOR), data):
+                raise InvalidParams(f"request: holds more than {MAX_MESSAGE_FIELDS} fields, the limit of this server")
     try:
         return cls.FromString(data)
     except DecodeError:
         name = cls.DESCRIPTOR.full_name
         raise InvalidParams(f"request: is not a serialized {name}, or contains text that is not UTF-8") from None
-
-
-def check_field_count(descriptor: Descriptor, data: bytes) -> None:
-    """Raises InvalidParams for more than MAX_MESSAGE_FIELDS fields. Invalid bytes pass: the parser rejects them."""
-    if len(data) <= MAX_MESSAGE_FIELDS:  # a field with a length has at least two bytes
-        return
-    try:
-        if _exceeds_field_count(descriptor, data):
-            raise InvalidParams(f"request: holds more than {MAX_MESSAGE_FIELDS} fields, the limit of this server")
-    except (IndexError, ValueError):
-        return
 
 
 def _exceeds_field_count(descriptor: Descriptor, data: bytes) -> bool:

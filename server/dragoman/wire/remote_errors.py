@@ -19,6 +19,7 @@ from google.protobuf.message import DecodeError
 from google.rpc import error_details_pb2, status_pb2
 
 from dragoman.core.errors import Violation
+from dragoman.wire.json import remote_values
 
 _REASON_BY_NUMBER: Final[Mapping[Any, str]] = {
     -32700: "INVALID_REQUEST",
@@ -104,7 +105,7 @@ class RemoteError:
 def parse_json_error(error: Any) -> RemoteError:
     """Parses the `error` object of JSON-RPC or AIP-193."""
     error = error if isinstance(error, dict) else {}
-    details = _objects(error.get("details", error.get("data")))
+    details = remote_values.objects(error.get("details", error.get("data")))
     info: dict[str, Any] = next((detail for detail in details if "reason" in detail), {})
     number = error.get("code")
     metadata = info.get("metadata")
@@ -117,7 +118,7 @@ def parse_json_error(error: Any) -> RemoteError:
         tuple(
             Violation(str(v.get("field", "")), str(v.get("description", "")))
             for detail in details
-            for v in _objects(detail.get("fieldViolations"))
+            for v in remote_values.objects(detail.get("fieldViolations"))
         ),
         metadata if isinstance(metadata, dict) else {},
         next((delay for detail in details if (delay := _seconds(detail.get("retryDelay"))) is not None), None),
@@ -176,8 +177,3 @@ def _reason_of_class(text: str) -> str:
     """The reason in a text: TASK_NOT_FOUND for `TaskNotFoundError: no such task`; empty for texts of another form."""
     match = _ERROR_CLASS.fullmatch(text)
     return _WORD_BOUNDARY.sub("_", match["name"]).upper() if match else ""
-
-
-def _objects(array: Any) -> list[dict[str, Any]]:
-    """The objects in a JSON array; empty for anything else."""
-    return [item for item in array if isinstance(item, dict)] if isinstance(array, list) else []

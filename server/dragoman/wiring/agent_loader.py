@@ -159,8 +159,9 @@ def _describe_error(app: str, error: BaseException) -> str:
         file, line = location
     else:
         return f"{app}: {description}"
-    source = linecache.getline(file, line).strip()
-    return f"{_relative_path(file)}, line {line}: {description}" + (f"\n    {source}" if source else "")
+    source, path = linecache.getline(file, line).strip(), Path(file)
+    shown = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else file
+    return f"{shown}, line {line}: {description}" + (f"\n    {source}" if source else "")
 
 
 _INSTALLED_PREFIXES: Final = tuple(
@@ -185,8 +186,3 @@ def _author_line(app: str, error: BaseException) -> tuple[str, int] | None:
         elif frame.f_globals.get("__name__", "").partition(".")[0] == package:
             installed = file, line
     return own or installed
-
-
-def _relative_path(file: str) -> str:
-    path = Path(file)
-    return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else file

@@ -88,10 +88,9 @@ async def open_agents(
     registry = AgentRegistry(agents, lease)
     sources = await _open_sources(stack, infra, settings, registry, agents)
     registry.reserve_ids(agent.spec.id for agent in sources.agents)
-    served = [*agents, *sources.agents]
-    upstreams = await _open_upstreams(stack, infra, settings, registry, served)
+    upstreams = await _open_upstreams(stack, infra, settings, registry, [*agents, *sources.agents])
     upstreams.others = sources.status
-    for agent in (*served[len(agents) :], *upstreams.all_agents()):
+    for agent in (*sources.agents, *upstreams.all_agents()):
         registry.add(agent)
     is_empty = settings.agents.workers_only and not registry.agents
     hub = await _open_worker_hub(infra, settings, registry, worker_timings)

@@ -7,6 +7,7 @@ also when some fail.
 from __future__ import annotations
 
 import asyncio
+import resource
 import shutil
 import ssl
 import time
@@ -176,10 +177,6 @@ async def check_certificate(settings: Settings) -> list[Finding]:
 
 async def check_open_files(settings: Settings) -> list[Finding]:
     """Checks that the limit of open files suffices for the connections."""
-    try:
-        import resource
-    except ImportError:  # not on this system
-        return []
     _, limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = 2 * settings.limits.connections
     if limit != resource.RLIM_INFINITY and limit < needed:

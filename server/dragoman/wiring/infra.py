@@ -21,7 +21,7 @@ from dragoman.core.net.addresses import AddressPolicy
 from dragoman.ports import Bus, OutboundHttp, Store
 from dragoman.ports.extension import BusRequest, StartError, StoreRequest
 from dragoman.security.outbound import MAX_CONNECTIONS_PER_HOST, OutboundClient
-from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, open_secret_box
+from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, read_secret_keys
 from dragoman.security.tls.certificate_files import CertificateFiles, InvalidFile
 from dragoman.settings.extensions import bus_schemes, shared_store_example, store_schemes
 from dragoman.settings.settings import Address, Settings, SettingsError
@@ -97,8 +97,9 @@ async def open_infra(stack: AsyncExitStack, settings: Settings, outbound: Outbou
     """
     lock, store = await open_store(stack, settings, wait=True)
     stack.push_async_callback(store.close)
+    keys = settings.push.secrets_keys
     try:
-        secret_box = open_secret_box(settings.push.secrets_keys)
+        secret_box = AesGcmSecretBox(read_secret_keys(keys) if keys else ())
     except InvalidSecretKeys as error:
         raise SettingsError(f"--secrets-keys: {error}") from error
     bus = await open_bus(stack, settings, store.epoch)

@@ -18,6 +18,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final, NamedTuple
@@ -95,7 +96,7 @@ class LoopGuard:
         if dump is not None:
             self._file.write(json.dumps(header) + "\n")
             self._file.flush()
-        self._shows_early = dump is not None and hasattr(signal, "setitimer") and _show_stacks_on(signal.SIGVTALRM)
+        self._shows_early = dump is not None and _show_stacks_on(signal.SIGVTALRM)
         self._early_cpu = seconds * early_share
 
     async def run(self) -> None:
@@ -210,11 +211,9 @@ def locate(frames: Sequence[Frame], agents: Mapping[str, tuple[str, str]]) -> Bl
 
 def describe_stack(thread: int) -> str:
     """The innermost line of an author's code that a thread runs now, else its innermost line; empty if it has ended."""
-    frame = sys._current_frames().get(thread)
-    frames = []
-    while frame is not None:
-        frames.append(Frame(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
-        frame = frame.f_back
+    innermost = sys._current_frames().get(thread)
+    stack = traceback.walk_stack(innermost) if innermost else ()
+    frames = [Frame(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in stack]
     return str(next((one for one in frames if is_author_file(one.file)), frames[0])) if frames else ""
 
 

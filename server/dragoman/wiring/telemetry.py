@@ -7,25 +7,17 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from dragoman.core.counters import Histogram, MetricFamily, counter, gauge
 from dragoman.core.durations import Backoff
 from dragoman.settings.settings import Settings
 from dragoman.settings.types import parse_headers
-from dragoman.telemetry.otlp import (
-    EXPORT_INTERVAL,
-    EXPORT_RETRY_BACKOFF,
-    SpanExporter,
-    otlp_transport,
-    resource_attributes,
-)
+from dragoman.telemetry import otlp
 from dragoman.telemetry.spans import SpanRecorder
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
-
-METRIC_PREFIX: Final = "dragoman_"
 
 
 async def start_tracing(stack: AsyncExitStack, settings: Settings, role: str = "dragoman") -> Tracing | None:
@@ -70,7 +62,7 @@ def _to_metric(family: MetricFamily) -> Metric:
     """Converts one family to the library's form. Names get the prefix `dragoman_`."""
     from prometheus_client import core
 
-    name, help, labels = METRIC_PREFIX + family.name, family.help, family.labels
+    name, help, labels = f"dragoman_{family.name}", family.help, family.labels
     if family.kind == "histogram":
         histogram = core.HistogramMetricFamily(name, help, labels=labels)
         for sample in family.samples:
@@ -96,7 +88,7 @@ class Tracing:
     """The running tracing: recorder and exporter."""
 
     recorder: SpanRecorder
-    exporter: SpanExporter
+    exporter: otlp.SpanExporter
 
     def families(self) -> Iterator[MetricFamily]:
         """The metrics of the exporter."""
@@ -113,14 +105,13 @@ async def open_tracing(
     share: float,
     *,
     role: str = "dragoman",
-    interval: float = EXPORT_INTERVAL,
-    retry: Backoff = EXPORT_RETRY_BACKOFF,
+    interval: float = otlp.EXPORT_INTERVAL,
+    retry: Backoff = otlp.EXPORT_RETRY_BACKOFF,
 ) -> AsyncIterator[Tracing]:
     """Records and exports spans while the block runs. `role` is the `service.name`; the rest as in `SpanExporter`."""
     recorder = SpanRecorder(share)
-    exporter = SpanExporter(
-        recorder, otlp_transport(url, headers), resource_attributes(role), interval=interval, retry=retry
-    )
+    transport, resource = otlp.otlp_transport(url, headers), otlp.resource_attributes(role)
+    exporter = otlp.SpanExporter(recorder, transport, resource, interval=interval, retry=retry)
     try:
         yield Tracing(recorder, exporter)
     finally:

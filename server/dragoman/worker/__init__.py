@@ -4,8 +4,7 @@ Agents run as in the server: their events go through the same batches, but to th
 stores nothing, so its death loses nothing that a caller has seen.
 """
 
-from dragoman.runtime.lease import LOOP_EXIT, LOOP_TIMEOUT
 from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.worker.worker import Worker
 
-__all__ = ["LOOP_EXIT", "LOOP_TIMEOUT", "Watchdog", "Worker"]
+__all__ = ["Watchdog", "Worker"]

@@ -75,8 +75,7 @@ class ServerStream:
             CONNECT_METHOD, wk.ConnectRequest.SerializeToString, wk.ConnectResponse.FromString
         )
         self._call = connect(self._outgoing_frames(), metadata=(("authorization", f"Bearer {token}"),) if token else ())
-        self._reader = threading.Thread(target=self._read, name="dragoman-worker-stream", daemon=True)
-        self._reader.start()
+        threading.Thread(target=self._read, name="dragoman-worker-stream", daemon=True).start()
 
     def send(self, **frame: Any) -> None:
         """Queues a frame. Thread-safe."""

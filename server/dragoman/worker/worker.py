@@ -9,7 +9,6 @@ import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from dragoman.calling.errors import ClientError
@@ -22,6 +21,7 @@ from dragoman.ports import Agent, AgentStillRuns, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import failed_turn_end
 from dragoman.ports.tracing import Tracer
 from dragoman.runtime.lease import GuardedSteps, watch_lease
+from dragoman.supervision import wait_for
 from dragoman.worker.frames import encode_registration
 from dragoman.worker.stream import ServerStream
 from dragoman.worker.turn_context import RemoteTurnContext
@@ -29,7 +29,6 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 log = logging.getLogger("dragoman.worker")
 
-DEFAULT_WORKER_TURNS: Final = 100  # default number of concurrent turns per agent
 RECONNECT_BACKOFF: Final = Backoff(0.5, 15.0)  # seconds until a worker reconnects after a broken connection
 STOPPING_NOTICE_SECONDS: Final = 30.0  # seconds before the end of a drain at which turns see `turn.stopping`
 
@@ -52,7 +51,7 @@ class Worker:
         *,
         key: Callable[[], str] = str,
         name: str = "",
-        turns: int = DEFAULT_WORKER_TURNS,
+        turns: int = 100,
         tracer: Tracer | None = None,
         open_stream: Callable[..., ServerStream] = ServerStream,
     ) -> None:
@@ -104,7 +103,7 @@ class Worker:
             if not was_up and (hint := tls_advice(reason)):
                 reason += f"; {hint}"
             log.warning("the connection to %s is broken (%s); reconnecting in %g s", self._server, reason, wait)
-            await _wait_for(self._stopped, wait)
+            await wait_for(self._stopped, wait)
 
     async def _serve(self) -> ClientError | None:
         """Runs one stream until it ends. Returns the error, None if the server ended it."""
@@ -276,11 +275,8 @@ class Worker:
 
     # Shutdown -----------------------------------------------------------------------------------------------------
 
-    async def drain(self, grace: float, on_progress: Callable[[int], None] | None = None) -> None:
-        """Takes no more turns, waits `grace` seconds for running ones, returns the rest, and disconnects.
-
-        Calls `on_progress` once a second with the number of running turns.
-        """
+    async def drain(self, grace: float) -> None:
+        """Takes no more turns, waits `grace` seconds for running ones, returns the rest, and disconnects."""
         self._draining = True
         if self._stream is not None:
             self._stream.send(drain=wk.Drain())
@@ -290,21 +286,13 @@ class Worker:
             if loop.time() >= deadline - STOPPING_NOTICE_SECONDS:
                 for turn in self._running.values():
                     turn.stopping = True
-            if on_progress is not None:
-                on_progress(len(self._running))
-            await _wait_for(self._idle, min(1.0, max(0.0, deadline - loop.time())))
+            await wait_for(self._idle, min(1.0, max(0.0, deadline - loop.time())))
         for turn in tuple(self._running.values()):
             turn.cancel("drain")
-        await _wait_for(self._idle, DRAIN_STOP_TIMEOUT)
+        await wait_for(self._idle, DRAIN_STOP_TIMEOUT)
         self._stopped.set()
         if self._stream is not None and self._stream_ended is not None:
             self._stream.half_close()
             await asyncio.wait([self._stream_ended], timeout=DRAIN_STOP_TIMEOUT)
             if not self._stream_ended.done():
                 self._stream_ended.set_result(None)
-
-
-async def _wait_for(event: asyncio.Event, seconds: float) -> None:
-    with suppress(TimeoutError):
-        async with asyncio.timeout(seconds):
-            await event.wait()

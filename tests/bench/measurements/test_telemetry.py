@@ -18,7 +18,7 @@ async def test_the_collector_accepts_exported_spans() -> None:
             tracing.recorder.record_span("one", "internal", tracing.recorder.start_span(""), "", 1.0, (), ())
         assert len(received) == 1
         assert received[0] > 0
-        assert (tracing.exporter.sent, tracing.exporter.failed) == (1, 0)
+        assert (tracing.exporter.sent, tracing.exporter.is_failing) == (1, False)
 
 
 def test_telemetry_ratios_are_computed_within_each_round() -> None:

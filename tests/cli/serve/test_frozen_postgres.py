@@ -129,7 +129,7 @@ class Calls:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await call
         assert caught.value.code() == grpc.StatusCode.UNAVAILABLE, caught.value
-        metadata = dict(caught.value.trailing_metadata() or ())
+        metadata = dict([*(caught.value.trailing_metadata() or ())])
         retry = error_details_pb2.RetryInfo()
         for detail in status_pb2.Status.FromString(metadata["grpc-status-details-bin"]).details:
             detail.Unpack(retry)

@@ -12,7 +12,7 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import PROCESS_TIMEOUT, Lines, Server, clean_environment
 
-from dragoman.cli.tasks.send import FileError, file_parts
+from dragoman.cli.tasks.send import file_parts
 
 pytestmark = pytest.mark.long
 
@@ -252,5 +252,5 @@ def test_files_keep_their_order_and_base_name(tmp_path: Path) -> None:
 
 def test_the_limit_applies_to_all_files_together(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_bytes(b"22")
-    with pytest.raises(FileError, match=r"a.csv: 2 bytes; the files of a message may have 3 bytes in all"):
+    with pytest.raises(ValueError, match=r"a.csv: 2 bytes; the files of a message may have 3 bytes in all"):
         file_parts([tmp_path / "a.csv", tmp_path / "a.csv"], limit=3)

@@ -49,7 +49,8 @@ def test_an_enum_number_of_a_later_version_is_written_as_a_number() -> None:
 def test_integers_in_data_are_written_without_a_fraction() -> None:
     part = v1.Part()
     part.data.list_value.extend([1, 1.5, -0.0, 2.0**53, 1e300])
-    assert compile(v1.Part, PROTOJSON_V1).encode(part) == b'{"data":[1,1.5,-0.0,9007199254740992,1e+300]}'
+    text = compile(v1.Part, PROTOJSON_V1).encode(part).replace(b"e+", b"e")  # newer versions of orjson write the plus
+    assert text == b'{"data":[1,1.5,-0.0,9007199254740992,1e300]}'
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf, -math.inf])

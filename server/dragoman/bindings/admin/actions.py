@@ -45,7 +45,6 @@ class OperatorCall:
 
     @property
     def audit_fields(self) -> dict[str, str]:
-        """Who calls, as in the audit log."""
         return self.identity.log_details | ({"peer": self.peer} if self.peer else {})
 
 
@@ -218,7 +217,6 @@ async def _end_after(
 
 
 def _log_failure(name: str, changing: asyncio.Task[Any]) -> None:
-    """Logs the failure of a call whose caller has gone."""
     if not changing.cancelled() and (error := changing.exception()) and not isinstance(error, A2AError):
         log_fault(_log, f"{name} failed, and its caller has gone", error)
 

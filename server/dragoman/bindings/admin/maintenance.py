@@ -19,7 +19,6 @@ from dragoman.bindings.admin.tasks import event_time, push_config_message, step_
 from dragoman.core.audit import format_audit_line
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states
-from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureReceipt, TaskSelection
 from dragoman.ids import now_ms
 from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
@@ -54,7 +53,11 @@ class MaintenanceOperations:
             async for entry in entries:
                 response = _export_message(entry)
                 if (kind := response.WhichOneof("entry")) == "task":
-                    yield ops.ExportTaskResponse(header=_header(entry.record))
+                    header = message_from(
+                        ops.ExportHeader, entry.record, version=EXPORT_FORMAT_VERSION, dragoman=__version__,
+                        exported=now_ms(), task_id=entry.record.id, scope=entry.record.ref.owner.scope,
+                    )  # fmt: skip
+                    yield ops.ExportTaskResponse(header=header)
                 else:
                     counts["pushes" if kind == "push" else f"{kind}s"] += 1
                 yield response
@@ -80,14 +83,6 @@ class MaintenanceOperations:
         async with aclosing(self.maintenance.audit(request.after)) as batches:
             async for batch in batches:
                 yield ops.ExportAuditResponse(lines=map(format_audit_line, batch))
-
-
-def _header(record: TaskRecord) -> ops.ExportHeader:
-    exported = now_ms()
-    return message_from(
-        ops.ExportHeader, record, version=EXPORT_FORMAT_VERSION, dragoman=__version__, exported=exported,
-        task_id=record.id, scope=record.ref.owner.scope,
-    )  # fmt: skip
 
 
 def parse_selection(message: ops.Selection) -> TaskSelection:

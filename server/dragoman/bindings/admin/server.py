@@ -35,7 +35,6 @@ class AgentOperations:
     upstream_registry: UpstreamRegistry
 
     async def list_agents(self, _: OperatorCall, request: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
-        """Lists the agents, the root agent first."""
         return ops.ListAgentsResponse(
             agents=[
                 message_from(

@@ -30,7 +30,6 @@ from dragoman.runtime.send import SendResult, read_stored_task
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-DEFAULT_BULK_PAGE: Final = 50
 MAX_BULK_PAGE: Final = 100  # tasks of one page
 MAX_BULK_COUNT: Final = 100_000  # tasks that a dry run counts
 COUNTED_ROWS: Final = 4_000_000  # about how many rows a dry run reads, where no index has the tasks that match
@@ -43,7 +42,6 @@ _SELECTING_FIELDS: Final = (
     "task_id", "scope", "agent", "context_id", "state", "principal", "states", "changed_since", "changed_before",
     "text", "metadata",
 )  # fmt: skip
-_REFUSED_FIELDS: Final = ("own", "page_token")
 
 Response = TypeVar("Response", ops.CancelTasksResponse, ops.RerunTasksResponse, ops.EraseTasksResponse)
 ChangeTask = Callable[[TaskRecord], Awaitable[str | None]]
@@ -227,7 +225,7 @@ def _bulk_search(request: Any, change: _Change) -> TaskSearch:
     """The search that a request describes. Raises InvalidParams."""
     selecting = request.filter
     named = {field.name for field, _ in selecting.ListFields()}
-    for name in _REFUSED_FIELDS:
+    for name in ("own", "page_token"):
         if name in named:
             camel_name = selecting.DESCRIPTOR.fields_by_name[name].camelcase_name
             raise InvalidParams.field(f"filter.{camel_name}", "is not possible for a change of many tasks")
@@ -236,7 +234,7 @@ def _bulk_search(request: Any, change: _Change) -> TaskSearch:
         raise InvalidParams.field("filter", f"is required; select the tasks by at least one of {names}")
     fields.check_request_id(request.request_id)
     check_state_names(selecting)
-    limit = fields.page_limit(request.limit, default=DEFAULT_BULK_PAGE, maximum=MAX_BULK_PAGE)
+    limit = fields.page_limit(request.limit, default=50, maximum=MAX_BULK_PAGE)
     query = replace(task_search(selecting, limit), artifacts=False)
     return check_states(query, change.allowed, change.default)
 

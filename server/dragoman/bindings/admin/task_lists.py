@@ -23,7 +23,6 @@ from dragoman.runtime import Runtime
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-DEFAULT_TASKS: Final = 50
 MAX_TASKS: Final = 1000
 MAX_SCOPES: Final = 1000  # scopes that are listed
 WATCH_INTERVAL: Final = 1.0  # seconds between two searches of one WatchTasks
@@ -47,7 +46,7 @@ class TaskLists:
     async def list_tasks(self, operator: OperatorCall, request: ops.ListTasksRequest) -> ops.ListTasksResponse:
         """Lists tasks, most recently changed first unless the request says otherwise."""
         check_state_names(request)
-        limit = page_limit(request.limit, default=DEFAULT_TASKS, maximum=MAX_TASKS)
+        limit = page_limit(request.limit, default=50, maximum=MAX_TASKS)
         if operator.is_viewer and not request.own:
             return await self._search(operator.identity, request, limit)
         for field, _ in request.ListFields():
@@ -105,7 +104,7 @@ class TaskLists:
             if request.scope not in ("", known.scope) or request.agent not in ("", known.agent):
                 continue
             every_task_matches = not (request.task_id or request.context_id or request.state)
-            if every_task_matches and _all_newer(tasks, limit, known):
+            if every_task_matches and len(tasks) == limit and _sort_key(tasks[-1])[0] > known.changed:
                 total += known.tasks
                 continue
             page = await self._page(caller, request, limit)
@@ -151,11 +150,6 @@ class TaskLists:
 
 def _sort_key(listed: ops.ListedTask) -> tuple[int, str]:
     return listed.task.status.timestamp.ToMilliseconds(), listed.task.id
-
-
-def _all_newer(tasks: list[ops.ListedTask], limit: int, known: AgentTasks) -> bool:
-    """Whether the list is full with tasks that changed after every task of this agent."""
-    return len(tasks) == limit and _sort_key(tasks[-1])[0] > known.changed
 
 
 def _may_know(identity: Identity, scope: str) -> bool:

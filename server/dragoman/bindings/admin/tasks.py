@@ -28,11 +28,8 @@ from dragoman.wire.dialects import json_v01
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
-DEFAULT_EVENT_LIMIT: Final = 20
 MAX_EVENT_LIMIT: Final = 100
 EVENT_HISTORY: Final = 200  # messages that are listed with events
-DEFAULT_PUSH_LIMIT: Final = 100
-MAX_PUSH_LIMIT: Final = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ class TaskOperations:
 
     async def list_events(self, _: OperatorCall, request: ops.ListEventsRequest) -> ops.ListEventsResponse:
         selection = fields.task_selection(request)
-        limit = fields.page_limit(request.limit, default=DEFAULT_EVENT_LIMIT, maximum=MAX_EVENT_LIMIT)
+        limit = fields.page_limit(request.limit, default=20, maximum=MAX_EVENT_LIMIT)
         history = EVENT_HISTORY if request.include_history else 0
         log = await self.runtime.maintenance.log(selection, request.after, limit, history=history)
         task = pb.Task.FromString(log.task)
@@ -111,7 +108,7 @@ class TaskOperations:
             histories = await self.runtime.maintenance.push_histories_of(fields.task_selection(request))
             configs = [push_config_message(history.push, history.attempts) for history in histories]
         else:
-            limit = fields.page_limit(request.limit, default=DEFAULT_PUSH_LIMIT, maximum=MAX_PUSH_LIMIT)
+            limit = fields.page_limit(request.limit, default=100, maximum=1000)
             pending = await self.runtime.maintenance.store.pushes.unfinished(limit)
             configs = [
                 push_config_message(push)

@@ -30,9 +30,6 @@ from dragoman.core.task.cursors import OpenTasks, TaskSearch, open_task_counts
 from dragoman.runtime import Runtime
 from dragoman_pb.dragoman.ops import v1 as ops
 
-DEFAULT_ROWS: Final = 100
-MAX_ROWS: Final = 1000
-
 DEFAULT_DAYS: Final = 30  # the length of a period whose first day is not given
 DEFAULT_HOURS: Final = 24  # the hours of an overview
 
@@ -63,7 +60,7 @@ class UsageOperations:
         agent outside of the grants, RateLimited, and InvalidParams.
         """
         query, identity = self._query(request), operator.identity
-        limit = page_limit(request.limit, default=DEFAULT_ROWS, maximum=MAX_ROWS)
+        limit = page_limit(request.limit, default=100, maximum=1000)
         if operator.is_viewer:
             query = within_grants(identity, query)
         elif not identity.is_authenticated:

@@ -29,7 +29,6 @@ GrpcContext = grpc.aio.ServicerContext[bytes, bytes]
 
 
 def text_metadata(context: GrpcContext) -> CIMultiDict[str]:
-    """The metadata of a call whose values are text."""
     return CIMultiDict((key, value) for key, value in context.invocation_metadata() or () if isinstance(value, str))
 
 
@@ -49,8 +48,6 @@ MAX_PUBLIC_BYTES: Final = 4096  # maximum bytes of a message to a service withou
 MAX_PUBLIC_READS: Final = 2
 """Incomplete messages to these services, in all. Their messages fit into one packet, so others are soon complete."""
 MAX_CONNECTION_READS: Final = 4  # messages of one connection to these services at a time; further calls are rejected
-PUBLIC_SLOW_AFTER: Final = 0.02
-PUBLIC_TIMEOUT: Final = 5.0
 
 CHECK_INTERVAL: Final = 0.02  # seconds between two checks while a message is incomplete
 
@@ -253,6 +250,6 @@ def public_messages(message_bytes: int) -> MessageReader:
     """Reads the messages of calls that need no credentials. `message_bytes`: as above, the limit of the whole port."""
     largest = message_bytes + MESSAGE_OVERHEAD_BYTES
     return MessageReader(
-        MAX_PUBLIC_BYTES, MAX_PUBLIC_READS * largest, slow_after=PUBLIC_SLOW_AFTER, read_timeout=PUBLIC_TIMEOUT,
+        MAX_PUBLIC_BYTES, MAX_PUBLIC_READS * largest, slow_after=0.02, read_timeout=5.0,
         max_held=largest, connection_reads=MAX_CONNECTION_READS,
     )  # fmt: skip

@@ -77,8 +77,10 @@ async def _content_response(request: web.BaseRequest, content: ContentReader) ->
     status, start, end = 200, 0, content.size
     if "Range" in request.headers and request.headers.get("If-Range", etag) == etag:
         try:
-            start, end = _requested_range(request, content.size)
-        except ValueError:
+            start, end, _ = request.http_range.indices(content.size)
+        except ValueError:  # it is malformed
+            start = end = 0
+        if start >= end:
             return web.Response(status=416, headers={**_NO_STORE_HEADERS, "Content-Range": f"bytes */{content.size}"})
         status, headers["Content-Range"] = 206, f"bytes {start}-{end - 1}/{content.size}"
     async with aclosing(content.pieces(start, end)) as pieces:
@@ -103,12 +105,3 @@ async def _content_response(request: web.BaseRequest, content: ContentReader) ->
             if request.transport is not None:
                 request.transport.abort()
     return response
-
-
-def _requested_range(request: web.BaseRequest, size: int) -> tuple[int, int]:
-    """The first byte, and the one after the last. Raises ValueError for a range that is malformed or outside."""
-    wanted = request.http_range
-    start, end, _ = wanted.indices(size)
-    if start >= end:
-        raise ValueError("the range has no bytes")
-    return start, end

@@ -566,11 +566,6 @@ class HttpConnection(web.RequestHandler):
             sent[0].body = None
         return sent
 
-    def websocket_message_read(self) -> None:
-        """Called when a WebSocket message was processed, and at the upgrade."""
-        self._is_websocket = True
-        self._received_bytes = 0
-
     @property
     def unread_bytes(self) -> int:
         """Bytes of an incomplete WebSocket message. Bodies are counted by BodyBudget."""
@@ -639,8 +634,9 @@ def check_connection(request: web.BaseRequest) -> None:
 
 def note_websocket_message(request: web.BaseRequest) -> None:
     """Records a processed WebSocket message. Call it also at the upgrade."""
-    if isinstance(request.protocol, HttpConnection):
-        request.protocol.websocket_message_read()
+    connection = request.protocol
+    if isinstance(connection, HttpConnection):
+        connection._is_websocket, connection._received_bytes = True, 0
 
 
 Connection = HttpConnection | PlainConnection

@@ -178,7 +178,6 @@ class CorsHeaders:
 
 
 def add_response_headers(request: web.BaseRequest, response: web.StreamResponse) -> None:
-    """Adds CORS headers and the request id to a response."""
     for name, value in response_headers(request).items():
         own = response.headers.get(name) if name == "Vary" else None
         response.headers[name] = f"{own}, {value}" if own else value

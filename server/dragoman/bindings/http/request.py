@@ -143,7 +143,6 @@ def error_headers(error: Exception) -> dict[str, str]:
 
 
 def accepts_only_json(request: AnyRequest) -> bool:
-    """Whether `Accept` names JSON and no event stream."""
     accept = request.headers.get("Accept", "")
     return JSON_CONTENT_TYPE in accept and "text/event-stream" not in accept
 

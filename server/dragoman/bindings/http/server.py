@@ -61,7 +61,6 @@ RESOURCE_BASES: Final = (f"/{RESOURCE_TEMPLATE}", f"/v1/{RESOURCE_TEMPLATE}/a2a"
 _TENANT_BASES: Final = ("", "/{tenant}", *RESOURCE_BASES)
 _READ_METHODS: Final = ("GET", "HEAD")
 
-_ROUTE_CACHE_SIZE: Final = 1024
 _MAX_CACHED_PATH_CHARS: Final = 256  # finding a route takes 15 µs, and polling clients repeat their (short) paths
 
 
@@ -140,7 +139,7 @@ class _HttpServer:
                 for method in paths.methods:
                     self._routes.add(method, httprule.parse(f"{base}/{paths.name}"), serve)
         self._index_page: Candidate[HttpEndpoint] = Candidate(self._logged(self._index), {})
-        self._cached_match = lru_cache(_ROUTE_CACHE_SIZE)(self._match)
+        self._cached_match = lru_cache(1024)(self._match)
         for page_path, page in self._pages(names):
             page = self._logged(page)
             for method in _READ_METHODS:

@@ -116,9 +116,6 @@ def _key_id(text: str) -> str:
     return text.removeprefix(API_KEY_PREFIX).partition("_")[0] if text.startswith(API_KEY_PREFIX) else text
 
 
-_SHOWN_ONCE_NOTE: Final = "the key is shown only once; send it as Authorization: Bearer KEY, or as X-API-Key: KEY"
-
-
 def _print_new_key(response: ops.CreateKeyResponse | ops.RotateKeyResponse, note: str, *, json: bool) -> None:
     """Prints the key on stdout, and what is known of it, with a note, on stderr."""
     out, key = ConsoleOutput(), response.key
@@ -129,8 +126,9 @@ def _print_new_key(response: ops.CreateKeyResponse | ops.RotateKeyResponse, note
     print_note(f"principal  {key.principal}")
     print_note(f"grants     {', '.join(key.grants) or 'every agent'}")
     print_note(f"expires    {format_time(key.expires, seconds=False) if key.HasField('expires') else 'never'}")
-    for text in filter(None, (note, _SHOWN_ONCE_NOTE)):
-        print_note(text)
+    if note:
+        print_note(note)
+    print_note("the key is shown only once; send it as Authorization: Bearer KEY, or as X-API-Key: KEY")
     out.line(response.text)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
@@ -14,7 +14,6 @@ from dragoman.cli import format_count, print_note
 from dragoman.cli.commands import Command, option
 from dragoman.cli.options import AgentFilter, Json, ScopeFilter, ServerTarget, TaskOwner, age_option
 from dragoman.cli.output import ConsoleOutput, format_elapsed, json_line
-from dragoman.client.operations import Operator
 from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS, KEPT_HOURS
 from dragoman.ids import now_ms
 from dragoman_pb.dragoman.ops import v1 as ops
@@ -59,8 +58,14 @@ async def usage(
     `dragoman usage --since 7 --by agent --by principal`
     """
     request = build_request(parse_days(since), by or [GroupOption.DAY], owner)
+    rows: list[ops.UsageRow] = []
     async with target.operator() as operator:
-        rows = [row async for row in _all_rows(operator, request)]
+        while True:
+            page = await operator.list_usage(request)
+            rows += page.rows
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
     out = ConsoleOutput()
     if not rows and not json:
         print_note(f"no usage since {request.first_day}")
@@ -110,16 +115,6 @@ def build_request(days: int, groups: Sequence[GroupOption], owner: TaskOwner) ->
         limit=PAGE_ROWS,
         **asdict(owner),
     )
-
-
-async def _all_rows(operator: Operator, request: ops.ListUsageRequest) -> AsyncIterator[ops.UsageRow]:
-    while True:
-        page = await operator.list_usage(request)
-        for row in page.rows:
-            yield row
-        if not page.next_page_token:
-            return
-        request.page_token = page.next_page_token
 
 
 def format_table(rows: Sequence[ops.UsageRow], groups: Sequence[str]) -> list[str]:

@@ -198,7 +198,7 @@ def _reload_on_hangup(app: App) -> None:
     Without such files SIGHUP keeps its default effect.
     """
     files = [one for one in (app.infra.certificates, app.card_file) if one is not None]
-    if files and hasattr(signal, "SIGHUP"):
+    if files:
         asyncio.get_running_loop().add_signal_handler(
             signal.SIGHUP, lambda: [file.refresh(force=True) for file in files]
         )

@@ -12,21 +12,20 @@ import typer
 
 from dragoman.ports.extension import Option
 from dragoman.settings.extensions import bus_schemes, extension_options, installed_extensions, store_schemes
-from dragoman.settings.groups import APP
 from dragoman.settings.options import options_of
 from dragoman.settings.settings import own_groups
 
 
 @cache
 def serve_options() -> Mapping[str, Sequence[Option]]:
-    """All options by heading, with those of extensions; those under "" come first. Raises InvalidExtension."""
+    """All options by heading, with those of extensions; those under "" come first. Raises SettingsError."""
     stores = ", ".join(store.url_format for _, store in store_schemes().values())
     buses = ", ".join(f"{scheme}://HOST:PORT" for scheme in bus_schemes())
     options: dict[str, list[Option]] = {}
     for group in own_groups().values():
         for one, _ in options_of(group).values():
             help = one.help.replace("{stores}, ", f"{stores}, " if stores else "").replace("{buses}", buses or "URL")
-            if one.name != APP:
+            if one.name != "app":  # which `serve` takes as its argument
                 options.setdefault(group.title, []).append(replace(one, help=help))
     extensions = {
         one.title: [option for option, _ in extension_options(one).values()] for one in installed_extensions()
@@ -41,7 +40,7 @@ WORKER_SETTINGS: Final = frozenset(
 
 
 def worker_options() -> Mapping[str, Sequence[Option]]:
-    """The options that workers have, too, also of extensions, by heading. Raises InvalidExtension."""
+    """The options that workers have, too, also of extensions, by heading. Raises SettingsError."""
     by_heading = {
         heading: [one for one in options if one.in_worker or one.name in WORKER_SETTINGS]
         for heading, options in serve_options().items()

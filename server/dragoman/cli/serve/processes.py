@@ -16,6 +16,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, Self
 
 from dragoman.cli import logs
@@ -23,7 +24,7 @@ from dragoman.cli.process_setup import STOP_GRACE, Signals
 from dragoman.core.durations import Backoff
 from dragoman.settings.extensions import bus_example, shared_store_example
 from dragoman.settings.settings import Address, Settings, SettingsError
-from dragoman.supervision import Background, start_task
+from dragoman.supervision import Background, start_task, wait_for
 from dragoman.wiring.infra import check_role, listen_error
 from dragoman.wiring.systemd import READY, STOPPING, ServiceNotifier
 
@@ -41,8 +42,6 @@ def check_multiprocess(settings: Settings) -> None:
             f"--processes {settings.cluster.processes}: an SQLite store supports only one process; pass --processes 1, "
             f"or a shared store: {shared_store_example()} and {bus_example()}"
         )
-    if not hasattr(socket, "SO_REUSEPORT"):  # which balances the connections of one port over processes
-        raise SettingsError("--processes: this system cannot share a port among processes (SO_REUSEPORT); pass 1")
     check_role(settings)
 
 
@@ -184,29 +183,19 @@ class ProcessSupervisor:
             pause = RESTART_BACKOFF.delay(restarts)
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"exited with code {code}"
             log.error("server %d (pid %d) %s; restarting it in %g s", number, server.process.pid, how, pause)
-            try:
-                async with asyncio.timeout(pause):
-                    await self._stopping.wait()
-            except TimeoutError:
-                continue
+            await wait_for(self._stopping, pause)
 
     async def _handle_signals(self, signals: Signals) -> None:
         """Forwards Ctrl-C and SIGTERM: the first drains, the second stops at once; a third ends the supervisor only."""
         kill_after = self._kill_after
-        if hasattr(signal, "SIGHUP"):
-            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._on_sighup)
+        on_hangup = partial(self._signal_all, signal.SIGHUP) if self._reload else self._stop
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, on_hangup)
         while True:
             await signals.next()
             self._notifier.notify(STOPPING)
             self._stop()
             asyncio.get_running_loop().call_later(kill_after, self._signal_all, signal.SIGKILL)
             kill_after = min(kill_after, STOP_GRACE + KILL_DELAY)
-
-    def _on_sighup(self) -> None:
-        if self._reload:
-            self._signal_all(signal.SIGHUP)
-        else:
-            self._stop()
 
     def _stop(self) -> None:
         self._stopping.set()
@@ -259,7 +248,8 @@ class SupervisorChannel:
 def reserved_address(option: str, address: Address) -> Iterator[Address]:
     """Reserves an address while the block runs, without listening. Yields it with the actual port.
 
-    No other program may listen there: the system would give it some of the connections. Raises StartError.
+    The system balances connections over sockets with SO_REUSEPORT. No other program may listen there: it would get
+    some of them. Raises StartError.
     """
     with ExitStack() as stack:
         try:

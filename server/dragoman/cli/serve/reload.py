@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from dragoman.cli import ExitCode, format_count, print_error
+from dragoman.cli import ExitCode, format_count
 from dragoman.cli.serve.processes import ServerProcess, SupervisorChannel, exit_code
 from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import SettingsError, load_settings
@@ -61,8 +61,6 @@ def run_with_reload(arguments: Sequence[str], app: str) -> int:
 
     A server that ends by itself (a port in use) is started again at the next change.
     """
-    if not hasattr(os, "setpgid"):
-        return print_error("--reload: this system has no process groups; restart the server yourself", ExitCode.USAGE)
     command = [sys.executable, "-m", "dragoman", *(word for word in arguments if word != "--reload")]
     return asyncio.run(Reloader(command, source_directory(app) if app else None).run())
 

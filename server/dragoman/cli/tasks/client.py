@@ -43,8 +43,8 @@ class ProtocolOptions:
         server = target.server
         if self.binding in ("rest", "jsonrpc", "ws"):
             server = http_address(server, f"--binding {self.binding}")
+        trace = (lambda direction, text: print_note(f"{direction} {text}")) if self.show_wire else no_wire_trace
         try:
-            trace = _print_wire if self.show_wire else no_wire_trace
             return Client(
                 server,
                 agent=tenant,
@@ -55,10 +55,6 @@ class ProtocolOptions:
             )
         except ValueError as error:
             raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
-
-
-def _print_wire(direction: str, text: str) -> None:
-    print_note(f"{direction} {text}")
 
 
 async def task_client(

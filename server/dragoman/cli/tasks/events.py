@@ -7,7 +7,6 @@ from contextlib import aclosing
 from typing import Annotated, Final
 
 import orjson
-from google.protobuf.timestamp_pb2 import Timestamp
 
 from dragoman.cli.commands import Command, argument, flag, option
 from dragoman.cli.options import Json, ServerTarget, TaskOwner, complete_tasks, time_option
@@ -24,7 +23,6 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 MAX_WATCHED_TASKS: Final = 200  # tasks of which `logs` reads the state at a time, most recently changed first
 SHOWN_WITHOUT_SINCE: Final = 10  # earlier changes that `logs` shows without --since
 MAX_TEXT: Final = 100  # characters of a message or a chunk on a line
-_NO_TIME: Final = "-".ljust(len("2026-11-24 10:15:30"))
 
 
 async def logs(
@@ -71,7 +69,8 @@ class EventLines:
 
     def print(self, agent: str, scope: str, task_id: str, event: pb.StreamResponse) -> None:
         """Prints an event. One without a time is as old as the one before it."""
-        at = _time_of(event)
+        status = event.task.status if event.HasField("task") else event.status_update.status
+        at = status.timestamp if status.HasField("timestamp") else None
         self._time = at.ToMilliseconds() if at else self._time
         if self._time < self._since:
             return
@@ -80,8 +79,8 @@ class EventLines:
             self._out.write(orjson.dumps({**fields, "event": orjson.loads(json_line(event))}).decode() + "\n")
             return
         name = agent if scope in ("", DEFAULT_SCOPE) else f"{scope}/agents/{agent}"
-        shown = format_time(at) if at else _NO_TIME
-        self._out.line(f"{shown}  {name or '-'}  {task_id}  {describe(event)}", state=_status_of(event).state)
+        shown = format_time(at) if at else f"{'-':<19}"  # as wide as a time
+        self._out.line(f"{shown}  {name or '-'}  {task_id}  {describe(event)}", state=status.state)
 
 
 def describe(event: pb.StreamResponse) -> str:
@@ -110,15 +109,6 @@ def _describe_parts(artifact: pb.Artifact) -> str:
         if not part.HasField("text")
     ]
     return " ".join(filter(None, (" ".join(texts.split())[:MAX_TEXT], *others)))
-
-
-def _status_of(event: pb.StreamResponse) -> pb.TaskStatus:
-    return event.task.status if event.HasField("task") else event.status_update.status
-
-
-def _time_of(event: pb.StreamResponse) -> Timestamp | None:
-    status = _status_of(event)
-    return status.timestamp if status.HasField("timestamp") else None
 
 
 async def _print_task_log(

@@ -6,20 +6,8 @@ from typing import Annotated, Final
 
 from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
-from dragoman.cli import ExitCode, print_note
+from dragoman.cli import ExitCode, options, print_note
 from dragoman.cli.commands import Command, flag, option
-from dragoman.cli.options import (
-    AgentFilter,
-    Json,
-    OneTaskState,
-    Save,
-    ScopeFilter,
-    ServerTarget,
-    TaskAgent,
-    TaskId,
-    TaskScope,
-    time_option,
-)
 from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time, format_usage, state_name, text_of
 from dragoman.cli.tasks.client import open_task_client, scope_and_agent, served_agents, unknown_agent
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
@@ -33,14 +21,14 @@ MAX_MESSAGE_WIDTH: Final = 60  # characters of a task's status message in a list
 
 
 async def get(
-    task: TaskId,
-    agent: TaskAgent = "",
-    scope: TaskScope = "",
+    task: options.TaskId,
+    agent: options.TaskAgent = "",
+    scope: options.TaskScope = "",
     history: Annotated[int | None, option("--history", "N", "Also print the last N messages.", min=0)] = None,
-    save: Save = None,
-    json: Json = False,
+    save: options.Save = None,
+    json: options.Json = False,
     *,
-    target: ServerTarget,
+    target: options.ServerTarget,
 ) -> None:
     """Show a task: state, status message, artifacts.
 
@@ -70,14 +58,14 @@ async def get(
 
 
 async def watch(
-    task: TaskId,
-    agent: TaskAgent = "",
-    scope: TaskScope = "",
+    task: options.TaskId,
+    agent: options.TaskAgent = "",
+    scope: options.TaskScope = "",
     after: Annotated[str, option("--after", "CURSOR", "Start after this cursor or event number.")] = "",
-    save: Save = None,
-    json: Json = False,
+    save: options.Save = None,
+    json: options.Json = False,
     *,
-    target: ServerTarget,
+    target: options.ServerTarget,
 ) -> ExitCode:
     """Follow a task until it ends.
 
@@ -101,17 +89,17 @@ async def watch(
 
 
 async def list_tasks(
-    agent: AgentFilter = "",
-    scope: ScopeFilter = "",
+    agent: options.AgentFilter = "",
+    scope: options.ScopeFilter = "",
     context: Annotated[str, option("--context", "ID", "Only this conversation.")] = "",
-    state: OneTaskState = None,
+    state: options.OneTaskState = None,
     since: Annotated[str, option("--since", "AGE", "Only tasks that changed within this time: 30m, 12h, 7d.")] = "",
     limit: Annotated[int, option("--limit", "N", "The maximum number of tasks.", "-n", min=1, max=1000)] = 20,
     wide: Annotated[bool, flag("--wide", "Also show scope, context, time and usage.", "-w")] = False,
     everyone: Annotated[bool, flag("--all", "The tasks of all callers: for operators and viewers.")] = False,
-    json: Json = False,
+    json: options.Json = False,
     *,
-    target: ServerTarget,
+    target: options.ServerTarget,
 ) -> None:
     """List your tasks with the agents of this server, in all scopes, most recently changed first.
 
@@ -135,7 +123,7 @@ async def list_tasks(
         include_artifacts=json,
         own=not everyone,
     )
-    oldest = time_option("--since", since)
+    oldest = options.time_option("--since", since)
     async with target.operator() as operator:
         tasks = (await operator.list_tasks(request)).tasks
     if agent and not tasks and (ids := await served_agents(target)) and agent not in ids:

@@ -14,7 +14,7 @@ from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import Command, argument, flag, option, run_command
-from dragoman.cli.options import DEFAULT_MESSAGE_BYTES, AgentName, Json, Save, ServerTarget
+from dragoman.cli.options import AgentName, Json, Save, ServerTarget
 from dragoman.cli.output import ConsoleOutput, state_name
 from dragoman.cli.tasks.client import ProtocolOptions, check_scope, command_line, naming_agents, task_client
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
@@ -22,6 +22,7 @@ from dragoman.client.calls import Client
 from dragoman.client.calls import message as message_of
 from dragoman.client.content import to_part
 from dragoman.client.turn_stream import first_event
+from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -38,7 +39,7 @@ class MessageOptions:
         typer.Option(
             "--message-bytes", envvar="DRAGOMAN_MESSAGE_BYTES", hidden=True, help="The server's message size limit."
         ),
-    ] = DEFAULT_MESSAGE_BYTES
+    ] = MAX_MESSAGE_BYTES
 
     def build(self) -> pb.Message:
         """Builds the message. Ends the process with a usage error for unreadable files."""
@@ -47,7 +48,7 @@ class MessageOptions:
         text = sys.stdin.read() if self.text == "-" else self.text
         try:
             parts = file_parts(self.file or (), self.message_bytes)
-        except FileError as error:
+        except ValueError as error:
             raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
         return message_of(text, parts=parts, task=self.task, context=self.context)
 
@@ -135,12 +136,8 @@ async def _send_and_wait(
     return await printer.follow(single_event(first_event(response)))
 
 
-class FileError(Exception):
-    """A file cannot be sent. The text names the file and the reason."""
-
-
 def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
-    """Returns one part per file, with file name and media type. Raises FileError for unreadable files, and, before
+    """Returns one part per file, with file name and media type. Raises ValueError for unreadable files, and, before
     reading, for files that together exceed `limit` bytes."""
     left = limit
     parts = []
@@ -148,13 +145,13 @@ def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:
         try:
             left -= (size := path.stat().st_size)
             if left < 0:
-                raise FileError(
+                raise ValueError(
                     f"--file {path}: {size:,} bytes; the files of a message may have {limit:,} bytes in all; "
                     "raise it with serve --message-bytes, or DRAGOMAN_MESSAGE_BYTES for server and client"
                 )
             parts.append(to_part(path))
         except OSError as error:
-            raise FileError(f"--file {path}: {error.strerror or error}") from error
+            raise ValueError(f"--file {path}: {error.strerror or error}") from error
     return parts
 
 

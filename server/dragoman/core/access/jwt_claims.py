@@ -26,12 +26,11 @@ GRANT_SCOPE_PREFIX: Final = "dragoman:"
 """The prefix of a scope that is a grant: `dragoman:operator`, `dragoman:agent:echo`."""
 
 MAX_TOKEN_TIME: Final = 1e15  # seconds since the epoch; times beyond are invalid
-INVALID_TOKEN_ERROR: Final = "invalid_token"
 
 
 def invalid_token(reason: str, **log_details: str) -> Unauthenticated:
     """The error for a rejected token. `log_details` go to the log only."""
-    return Unauthenticated(reason, error=INVALID_TOKEN_ERROR, log_details=log_details)
+    return Unauthenticated(reason, error="invalid_token", log_details=log_details)
 
 
 def check_token_header(header: Mapping[str, Any], issuer: Issuer) -> tuple[str, str | None]:
@@ -143,8 +142,6 @@ DEFAULT_CLOCK_SKEW: Final = 60.0
 MAX_CLOCK_SKEW: Final = 300.0
 """Seconds by which the issuer's clock may differ."""
 
-DISCOVERY_PATH: Final = "/.well-known/openid-configuration"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Issuer:
@@ -201,7 +198,7 @@ class Issuer:
     @property
     def discovery(self) -> str:
         """The URL of its discovery document (OpenID Connect Discovery §4.1); empty when `jwks` is set."""
-        return "" if self.jwks else self.url.rstrip("/") + DISCOVERY_PATH
+        return "" if self.jwks else f"{self.url.rstrip('/')}/.well-known/openid-configuration"
 
 
 def parse_issuer(value: str | Mapping[str, Any]) -> Issuer:

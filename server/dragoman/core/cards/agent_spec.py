@@ -32,13 +32,10 @@ class Skill:
     (skill_schemas.py), and None here."""
 
 
-CARD_SKILL_FIELDS: Final = ("id", "name", "description", "tags", "examples", "input_modes", "output_modes")
-"""The fields of a Skill that cards have under the same names."""
-
-
 def card_skills(skills: Iterable[Any]) -> list[dict[str, Any]]:
-    """The fields of skills, of specs or of cards, that both have."""
-    return [{field: getattr(skill, field) for field in CARD_SKILL_FIELDS} for skill in skills]
+    """The fields of skills, of specs or of cards, that both have under the same names."""
+    shared = ("id", "name", "description", "tags", "examples", "input_modes", "output_modes")
+    return [{field: getattr(skill, field) for field in shared} for skill in skills]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,9 +91,6 @@ class TokenBuckets:
         full_at = max(now, self._full_at.pop(key, now)) + interval  # popped, so that it becomes the most recent
         self._full_at[key] = full_at
         if len(self._full_at) > self._max_buckets:
-            self._evict(now)
-
-    def _evict(self, now: float) -> None:
-        full = [key for key, full_at in self._full_at.items() if full_at <= now]
-        for key in full or [next(iter(self._full_at))]:
-            del self._full_at[key]
+            full = [key for key, full_at in self._full_at.items() if full_at <= now]
+            for evicted in full or [next(iter(self._full_at))]:
+                del self._full_at[evicted]

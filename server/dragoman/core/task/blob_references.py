@@ -134,7 +134,6 @@ class BlobReference:
 
     @property
     def link_type(self) -> str:
-        """The media type that a link says."""
         return text_type(self.media_type) if self.field == TEXT_FIELD else self.media_type
 
 

@@ -150,13 +150,6 @@ class ResponseBudget:
         link = self.link(stored.name, filename, link_type)
         return data[:start] + frames.text(URL_FIELD, link) + data[end:] + added
 
-    def joined_text(self, place: StoredContent) -> bytes | None:
-        """The framed part that links to a text of joined chunks; None when the text is inline."""
-        if self.take(place.size):
-            return None
-        link = self.link(place.name, "", text_type(TEXT_MEDIA_TYPE))
-        return frames.frame(4, frames.text(URL_FIELD, link) + frames.text(MEDIA_TYPE_FIELD, TEXT_MEDIA_TYPE))
-
 
 def _no_link(name: str, filename: str, media_type: str) -> str:
     raise AssertionError("a content does not fit into an unlimited budget")
@@ -236,10 +229,10 @@ def _fold_text(
     place: StoredContent, first: int, last: int, size: int, budget: ResponseBudget
 ) -> Generator[ReadRows, Sequence[bytes], bytes]:
     assert place.artifact is not None
-    link = budget.joined_text(replace(place, row=first, size=size))
-    if link is not None:
-        return link
-    return frames.frame(4, frames.frame(TEXT_FIELD, b"".join((yield ReadRows(place.artifact, first, last)))))
+    if budget.take(size):
+        return frames.frame(4, frames.frame(TEXT_FIELD, b"".join((yield ReadRows(place.artifact, first, last)))))
+    link = budget.link(replace(place, row=first, size=size).name, "", text_type(TEXT_MEDIA_TYPE))
+    return frames.frame(4, frames.text(URL_FIELD, link) + frames.text(MEDIA_TYPE_FIELD, TEXT_MEDIA_TYPE))
 
 
 def _fold_parts(

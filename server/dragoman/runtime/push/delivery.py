@@ -99,7 +99,7 @@ class HostBreaker:
         state = self._hosts.setdefault(host, HostState())
         self._hosts.move_to_end(host)
         state.failures += 1
-        state.reason = reason
+        state.reason = reason or "no response"
         if state.probe is not None and not state.probe.done():
             state.probe.set_result(reason)
         while len(self._hosts) > MAX_FAILING_HOSTS:
@@ -268,6 +268,10 @@ class PushDelivery:
         """Whether the receiver gets Tasks. An unknown dialect of a stored configuration fails this delivery alone."""
         return self._deps.options.encoder.sends_task(self.push.config.dialect)
 
+    @property
+    def _interrupted(self) -> bool:
+        return self._must_revalidate or self._stopping
+
     # One event --------------------------------------------------------------------------------------------------
 
     async def _deliver_next(self, subscriber: Subscriber) -> bool:
@@ -294,17 +298,15 @@ class PushDelivery:
             (event,) = subscriber.start_with(gap_event(snapshot, self._last_delivered))
         deps, config = self._deps, self.push.config
         place = deps.limiter(self.push.share, deps.timings.push_place_time, lambda: _expire(self._call_timeout))
-        async with (
-            self._breaker.call(config.host) as down,
-            deps.hanging.call(config.url) as hangs,
-            nullcontext() if down or hangs else place,
-        ):
-            if self._must_revalidate or self._stopping:  # waiting for the limiter may have taken long
-                return True
-            if not self._may_send():
-                return await self._record(DeliveryOutcome.SKIPPED, hand_over=True)
-            self._pending = None
-            return await self._post(event, down or hangs)
+        async with self._breaker.call(config.host) as down, deps.hanging.call(config.url) as hangs:
+            skip_reason = down or hangs
+            async with nullcontext() if skip_reason else place:
+                if self._interrupted:  # waiting for the limiter may have taken long
+                    return True
+                if not self._may_send():
+                    return await self._record(DeliveryOutcome.SKIPPED, hand_over=True)
+                self._pending = None
+                return await self._post(event, skip_reason)
 
     async def _next_event(self, subscriber: Subscriber) -> Event | None:
         """The next event; None after `claim_hold` seconds without one, or on an interruption."""

@@ -61,8 +61,6 @@ class CompositeAuthenticator:
 MAX_CREDENTIAL_HEADER_BYTES: Final = 8192  # maximum size of one header value
 API_KEY_HEADER_NAME: Final = "x-api-key"
 
-_INVALID_REQUEST_ERROR: Final = "invalid_request"
-
 
 class Credentials(NamedTuple):
     """Credentials of a request; one of them is empty."""
@@ -81,15 +79,11 @@ def read_credentials(headers: Iterable[tuple[str, str]], *, keys: bool) -> Crede
     key = _single_value("X-API-Key", [value for name, value in fields if keys and name == API_KEY_HEADER_NAME])
     scheme, _, token = (authorization or "").strip().partition(" ")
     is_bearer = scheme.lower() == "bearer"
-    if key is None and not is_bearer:
-        return None
-    if key is not None and is_bearer:
+    if key is None:
+        return Credentials(_credential_text("Authorization", token)) if is_bearer else None
+    if is_bearer:
         raise _malformed("give credentials once: in Authorization or in X-API-Key")
-    return (
-        Credentials(key=_credential_text("X-API-Key", key))
-        if key is not None
-        else Credentials(_credential_text("Authorization", token))
-    )
+    return Credentials(key=_credential_text("X-API-Key", key))
 
 
 def _single_value(name: str, values: list[str]) -> str | None:
@@ -108,7 +102,7 @@ def _credential_text(name: str, value: str) -> str:
 
 
 def _malformed(reason: str) -> Unauthenticated:
-    return Unauthenticated(reason, error=_INVALID_REQUEST_ERROR)
+    return Unauthenticated(reason, error="invalid_request")
 
 
 def static_token(token: str) -> Identify:

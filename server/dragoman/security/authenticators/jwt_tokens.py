@@ -62,7 +62,10 @@ class JwtAuthenticator:
             key = await token.keys.find(token.kid, token.algorithm)
             if token.key is not key:
                 _verify(credential, key, token.algorithm)
-                self._cache_verified(digest, token, key)
+                token.key = key
+                self._verified[digest] = token
+                if len(self._verified) > self._max_verified:
+                    self._verified.popitem(last=False)
             return jwt_claims.identity_from_claims(token.claims, token.issuer)
         except (Unauthenticated, PermissionDenied) as error:
             error.log_details = {**token.log_fields, **error.log_details}
@@ -82,12 +85,6 @@ class JwtAuthenticator:
             error.log_details = {"issuer": issuer.url}
             raise
         return _ParsedToken(claims, issuer, keys, algorithm, kid)
-
-    def _cache_verified(self, digest: bytes, token: _ParsedToken, key: PyJWK) -> None:
-        token.key = key
-        self._verified[digest] = token
-        if len(self._verified) > self._max_verified:
-            self._verified.popitem(last=False)
 
 
 @dataclass(slots=True)

@@ -82,7 +82,6 @@ class BlobRestorer(ABC):
             raise PermissionError("this link is not signed by this server, or it has expired; read the task again")
 
     def content(self, name: str, query: Mapping[str, str]) -> ContentReader | None:
-        """See `ports.Blobs`."""
         stored = StoredContent.parse(name)
         if stored is None:
             return None

@@ -34,7 +34,6 @@ SELECT g.owner, g.task, g.rows FROM artifact_growth g LEFT JOIN tasks t ON t.own
 WHERE g.rows >= ?1 OR t.state IS NULL OR t.state IN ({", ".join(map(str, sorted(states.TERMINAL)))}) LIMIT 1
 """
 _SUBTRACT_GROWTH: Final = "UPDATE artifact_growth SET rows = rows - ?3 WHERE owner = ?1 AND task = ?2"
-_DELETE_GROWTH: Final = "DELETE FROM artifact_growth WHERE owner = ?1 AND task = ?2 AND rows <= 0"
 _SELECT_ARTIFACTS: Final = """
 SELECT artifact, compacted FROM artifacts WHERE owner = ?1 AND task = ?2 AND artifact >= ?3 ORDER BY artifact LIMIT ?4
 """
@@ -58,8 +57,6 @@ WHERE owner = ?1 AND task = ?2
   AND first < (SELECT max(first) FROM log WHERE owner = ?1 AND task = ?2 AND first <= ?3)
 ORDER BY first LIMIT ?4
 """
-_DELETE_EVENTS: Final = "DELETE FROM log WHERE owner = ?1 AND task = ?2 AND first <= ?3"
-_DELETE_LONG_LOG: Final = "DELETE FROM long_logs WHERE ended = ?1 AND owner = ?2 AND task = ?3"
 
 
 class ArtifactGrowth:
@@ -127,9 +124,9 @@ def truncate_log(finished_log: FinishedLog) -> Query[int]:
             break
         dropped, size, end = dropped + count, size + length, first
     if end:
-        yield from change(_DELETE_EVENTS, *where, end)
+        yield from change("DELETE FROM log WHERE owner = ?1 AND task = ?2 AND first <= ?3", *where, end)
     else:
-        yield from change(_DELETE_LONG_LOG, ended, *where)
+        yield from change("DELETE FROM long_logs WHERE ended = ?1 AND owner = ?2 AND task = ?3", ended, *where)
     return dropped
 
 
@@ -198,5 +195,5 @@ class Compactor:
             if len(rows) < len(found) or rows_left < 2:
                 return replace(cursor, artifact=artifact), saved
         yield from change(_SUBTRACT_GROWTH, *where, cursor.grown_rows)
-        yield from change(_DELETE_GROWTH, *where)
+        yield from change("DELETE FROM artifact_growth WHERE owner = ?1 AND task = ?2 AND rows <= 0", *where)
         return None, saved

@@ -25,7 +25,6 @@ UPDATE api_keys SET former = digest, former_until = ?2, digest = ?3, rotated = ?
 WHERE id = ?1 AND revoked = 0
 """
 _REVOKE_API_KEY: Final = "UPDATE api_keys SET revoked = ?2 WHERE id = ?1 AND revoked = 0"
-_DELETE_REVOKED_API_KEYS: Final = "DELETE FROM api_keys WHERE principal = ?1 AND revoked <> 0"
 _TOUCH_API_KEY: Final = "UPDATE api_keys SET used = ?2 WHERE id = ?1 AND used < ?2"
 
 
@@ -63,7 +62,7 @@ class StoredApiKeys(_Table):
 
 def delete_revoked_api_keys(principal: str) -> Query[int]:
     """Deletes the revoked keys of a principal that is erased; the others are still in use."""
-    return change(_DELETE_REVOKED_API_KEYS, principal)
+    return change("DELETE FROM api_keys WHERE principal = ?1 AND revoked <> 0", principal)
 
 
 def _change_api_key(sql: str, id: str, *values: Any) -> Query[tuple[int, ApiKey | None]]:
@@ -83,8 +82,6 @@ SELECT coalesce(min(CASE WHEN at >= ?2 THEN number END), max(number))
 FROM (SELECT number, at FROM audit ORDER BY number LIMIT ?1) AS oldest
 """
 """If all examined entries are old it is the last of them, which may be the last of the log."""
-_DELETE_AUDIT_ENTRIES: Final = "DELETE FROM audit WHERE number < ?1"
-_ANONYMIZE_AUDIT_ENTRIES: Final = "UPDATE audit SET who = NULL, salt = NULL, principal = '' WHERE principal = ?1"
 _AUDIT_STATEMENT_ROWS: Final = 32  # entries that one statement adds
 
 
@@ -119,13 +116,12 @@ class StoredAuditLog(_Table):
 
 
 def anonymize_audit_entries(principal: str) -> Query[int]:
-    """Removes a principal's name from its audit entries."""
-    return change(_ANONYMIZE_AUDIT_ENTRIES, principal)
+    return change("UPDATE audit SET who = NULL, salt = NULL, principal = '' WHERE principal = ?1", principal)
 
 
 def _delete_audit_entries(before: int, limit: int) -> Query[int]:
     found = yield from select_first(_FIRST_KEPT_AUDIT_ENTRY, limit + 1, before)
-    return (yield from change(_DELETE_AUDIT_ENTRIES, found[0] or 0)) if found else 0
+    return (yield from change("DELETE FROM audit WHERE number < ?1", found[0] or 0)) if found else 0
 
 
 KEY_VALUE_NAME: Final = "paper {}"  # in `meta`, which also has the store's own settings
@@ -159,7 +155,6 @@ ON CONFLICT (agent) DO UPDATE SET registration = excluded.registration, seen = e
 """
 _SELECT_WORKER_AGENT: Final = f"SELECT {_WORKER_AGENT_COLUMNS} FROM worker_agents WHERE agent = ?1"
 _SELECT_WORKER_AGENTS: Final = f"SELECT {_WORKER_AGENT_COLUMNS} FROM worker_agents ORDER BY agent"
-_DELETE_WORKER_AGENT: Final = "DELETE FROM worker_agents WHERE agent = ?1"
 
 
 class StoredWorkerRegistry(_Table):
@@ -172,7 +167,7 @@ class StoredWorkerRegistry(_Table):
         return [RegisteredAgent(*row) for row in await self._runner.read(select, _SELECT_WORKER_AGENTS)]
 
     async def unregister(self, agent: str) -> bool:
-        return await self._runner.write(change, _DELETE_WORKER_AGENT, agent) > 0
+        return await self._runner.write(change, "DELETE FROM worker_agents WHERE agent = ?1", agent) > 0
 
 
 def _register(entry: RegisteredAgent) -> Query[RegisteredAgent]:
@@ -186,7 +181,6 @@ _INSERT_UPSTREAM: Final = (
     "INSERT INTO upstreams (agent, entry, since) VALUES (?1, ?2, ?3) ON CONFLICT (agent) DO NOTHING"
 )
 _SELECT_UPSTREAMS: Final = "SELECT agent, entry, since FROM upstreams ORDER BY since, agent"
-_DELETE_UPSTREAM: Final = "DELETE FROM upstreams WHERE agent = ?1"
 
 
 class StoredUpstreams(_Table):
@@ -199,7 +193,7 @@ class StoredUpstreams(_Table):
         return [AddedUpstream(*row) for row in await self._runner.read(select, _SELECT_UPSTREAMS)]
 
     async def remove(self, agent: str) -> bool:
-        return await self._runner.write(change, _DELETE_UPSTREAM, agent) > 0
+        return await self._runner.write(change, "DELETE FROM upstreams WHERE agent = ?1", agent) > 0
 
 
 _REQUEST_CANCEL: Final = """
@@ -227,7 +221,6 @@ DELETE FROM cancel_requests WHERE (owner, task) IN (
     SELECT c.owner, c.task FROM cancel_requests c WHERE NOT EXISTS (
         SELECT 1 FROM tasks t WHERE t.owner = c.owner AND t.task = c.task AND {_IS_PENDING})
     ORDER BY c.owner, c.task"""
-_ANY_CANCELS: Final = "SELECT 1 FROM cancel_requests LIMIT 1"
 
 
 class StoredCancels(_Table):
@@ -259,7 +252,7 @@ class StoredCancels(_Table):
 
     async def delete_obsolete(self) -> None:
         """Deletes the requests of tasks that are no longer running or waiting."""
-        if await self._runner.read(select_first, _ANY_CANCELS):
+        if await self._runner.read(select_first, "SELECT 1 FROM cancel_requests LIMIT 1"):
             await self._runner.write_low_priority(change, self._delete_obsolete)
 
 

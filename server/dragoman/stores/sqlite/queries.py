@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -64,6 +64,11 @@ def in_commit(
         return result
 
     return write
+
+
+def marks(values: Collection[object]) -> str:
+    """Placeholders for so many values."""
+    return ", ".join("?" * len(values))
 
 
 def run_query(connection: sqlite3.Connection, query: Query[T]) -> T:

@@ -292,7 +292,9 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
     number = owner_number(connection, query.owner)
     if number is None:
         return TaskPage()
-    where, values = _filters(query)
+    filters = (("context =", query.context), ("state =", query.state), ("updated >=", query.updated_since))
+    where = "agent = ?" + "".join(f" AND {comparison} ?" for comparison, value in filters if value)
+    values: tuple[Any, ...] = (query.agent, *(value for _, value in filters if value))
     total = _total(connection, number, query, where, values)
     if query.after is not None:
         where += " AND (updated, task) < (?, ?)"
@@ -305,12 +307,6 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
         summaries.append(record.summary)
     more = record is not None and len(rows) > query.page_size
     return TaskPage(tasks, total, sort_key(record) if record is not None and more else None, summaries)
-
-
-def _filters(query: TaskQuery) -> tuple[str, tuple[Any, ...]]:
-    filters = (("context =", query.context), ("state =", query.state), ("updated >=", query.updated_since))
-    where = "agent = ?" + "".join(f" AND {comparison} ?" for comparison, value in filters if value)
-    return where, (query.agent, *(value for _, value in filters if value))
 
 
 def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: str, values: tuple[Any, ...]) -> int:

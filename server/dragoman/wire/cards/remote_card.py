@@ -135,7 +135,7 @@ def _interfaces(card: Mapping[str, Any], base_url: str) -> tuple[list[Interface]
         else:
             interfaces.append(Interface(address, known, dialect, tenant if isinstance(tenant, str) else ""))
 
-    for index, entry in enumerate(_objects(card.get("supportedInterfaces"))[:MAX_INTERFACES]):
+    for index, entry in enumerate(remote_values.objects(card.get("supportedInterfaces"))[:MAX_INTERFACES]):
         fields = {_camel(key): value for key, value in entry.items()}
         version = fields.get("protocolVersion") or "1.0"  # as the official SDKs interpret an interface without one
         path = f"supportedInterfaces[{index}]"
@@ -143,7 +143,7 @@ def _interfaces(card: Mapping[str, Any], base_url: str) -> tuple[list[Interface]
     if "url" in card:
         legacy = _legacy_dialect(card)
         add("url", card["url"], card.get("preferredTransport") or "JSONRPC", legacy)
-        for index, entry in enumerate(_objects(card.get("additionalInterfaces"))[:MAX_INTERFACES]):
+        for index, entry in enumerate(remote_values.objects(card.get("additionalInterfaces"))[:MAX_INTERFACES]):
             add(f"additionalInterfaces[{index}]", entry.get("url"), entry.get("transport"), legacy)
     return interfaces, skipped
 
@@ -205,7 +205,7 @@ def _with_host_of(base: SplitResult, url: str) -> str:
 
 def _skills(value: object) -> tuple[Skill, ...]:
     skills: dict[str, Skill] = {}
-    for entry in _objects(value)[:MAX_SKILLS]:
+    for entry in remote_values.objects(value)[:MAX_SKILLS]:
         fields = {_camel(key): item for key, item in entry.items()}
         name = _text(fields.get("name"), MAX_NAME_CHARS) or _text(fields.get("id"), MAX_NAME_CHARS)
         id = _text(fields.get("id"), MAX_NAME_CHARS) or name
@@ -224,7 +224,7 @@ def _skills(value: object) -> tuple[Skill, ...]:
 
 def _extensions(value: object) -> tuple[Extension, ...]:
     extensions: dict[str, Extension] = {}
-    for entry in _objects(value)[:MAX_LIST_ITEMS]:
+    for entry in remote_values.objects(value)[:MAX_LIST_ITEMS]:
         uri = entry.get("uri")
         if isinstance(uri, str) and len(uri) <= MAX_TEXT_CHARS and _URI.fullmatch(uri) and uri not in extensions:
             extensions[uri] = Extension(
@@ -274,10 +274,6 @@ def _object(value: object) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _objects(value: object) -> list[dict[str, Any]]:
-    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
-
-
 def _camel(key: str) -> str:
     """The JSON name of a key: some servers write proto names, such as `supported_interfaces`."""
     first, *rest = key.split("_")
@@ -303,7 +299,6 @@ CARD_REQUEST_HEADERS: Final = (
 others reject such requests (400)."""
 
 _DIALECT_ORDER: Final = ("1.0", "0.3", "0.1")
-_PLAINTEXT_SCHEMES: Final = ("grpc", "http")
 
 
 class InterfaceChoice(NamedTuple):
@@ -358,7 +353,7 @@ def grpc_url(address: str, *, encrypted: bool) -> str:
     scheme, divider, rest = address.partition("://")
     if not divider:
         return f"{'https' if encrypted else 'http'}://{address}"
-    known = "http" if scheme.lower() in _PLAINTEXT_SCHEMES else "https"
+    known = "http" if scheme.lower() in ("grpc", "http") else "https"
     return f"{known}://{rest.partition('/')[0]}"
 
 

@@ -13,7 +13,6 @@ what `shelves/*` matches.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
@@ -96,17 +95,15 @@ def rules(service: ServiceDescriptor) -> tuple[tuple[MethodDescriptor, Rule], ..
 
     Methods without the option are skipped. Raises TemplateError. Cached: all servers of a process use the same rules.
     """
-    return tuple(_rules(service))
-
-
-def _rules(service: ServiceDescriptor) -> Iterator[tuple[MethodDescriptor, Rule]]:
+    found: list[tuple[MethodDescriptor, Rule]] = []
     for method in service.methods:
         # Options are always in the default pool, even if the service is in another one; hence this form of access.
         extensions = method.GetOptions().Extensions
         if annotations_pb2.http in extensions:
             option = extensions[annotations_pb2.http]
-            yield method, _rule(option, primary=True)
-            yield from ((method, _rule(additional, primary=False)) for additional in option.additional_bindings)
+            found.append((method, _rule(option, primary=True)))
+            found += [(method, _rule(additional, primary=False)) for additional in option.additional_bindings]
+    return tuple(found)
 
 
 def _rule(option: http_pb2.HttpRule, *, primary: bool) -> Rule:

@@ -382,7 +382,7 @@ class Decoders:
             case FieldDescriptor.TYPE_DOUBLE:
                 return _double
             case FieldDescriptor.TYPE_FLOAT:
-                return _float
+                return lambda data: wellknown.to_float32(_double(data))
             case FieldDescriptor.TYPE_ENUM:
                 return self._enum(cast(EnumDescriptor, field.enum_type))
         raise TypeError(f"{field.full_name} is of a kind that has no JSON codec")
@@ -645,10 +645,6 @@ def _double(data: object) -> float:
             if number - number == 0 and data.strip() == data:
                 return number
     raise FieldError(f'must be a number, or one of "NaN", "Infinity", "-Infinity", not {describe_value(data)}')
-
-
-def _float(data: object) -> float:
-    return wellknown.to_float32(_double(data))
 
 
 def _enum(numbers: Mapping[str, int], known: frozenset[int], rule: str, data: object) -> int:

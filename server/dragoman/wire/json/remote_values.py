@@ -86,6 +86,11 @@ def exact_integers(value: Any) -> Any:
     return value
 
 
+def objects(value: object) -> list[dict[str, Any]]:
+    """The objects in a JSON array; empty for anything else."""
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []
+
+
 # ---- times
 #
 # Before 1.0 a timestamp was any ISO 8601 text, and SDKs kept what they got; some servers send seconds of the epoch.

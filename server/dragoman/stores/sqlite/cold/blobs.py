@@ -51,7 +51,6 @@ _COUNT_BLOB_USE: Final = (
 )
 _SELECT_UNUSED_BLOBS: Final = "SELECT hash FROM blobs WHERE uses = 0"
 _IS_BLOB_KNOWN: Final = "SELECT 1 FROM blobs WHERE hash = ?"
-_DELETE_BLOB: Final = "DELETE FROM blobs WHERE hash = ?"
 
 
 def store_secret(connection: sqlite3.Connection) -> bytes:
@@ -308,7 +307,7 @@ class SqliteBlobSweeper:
         removed = 0
         for (digest,) in connection.execute(_SELECT_UNUSED_BLOBS).fetchmany(BLOBS_PER_SWEEP_STEP):
             if self._files.remove(digest):
-                connection.execute(_DELETE_BLOB, (digest,))
+                connection.execute("DELETE FROM blobs WHERE hash = ?", (digest,))
                 removed += 1
         return removed
 

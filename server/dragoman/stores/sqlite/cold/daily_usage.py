@@ -6,7 +6,7 @@ A commit adds to the rows of its hour (`hot/figures.py`). After KEPT_HOURS these
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from dragoman.core.daily_usage import (
@@ -21,6 +21,7 @@ from dragoman.core.daily_usage import (
     added_columns,
 )
 from dragoman.core.limits.quotas import MAX_USAGE
+from dragoman.stores.sqlite.queries import marks
 
 ADDED: Final = f"DO UPDATE SET {added_columns('', 'min')}"  # the end of an upsert
 BY_DAY: Final = f"""(
@@ -63,7 +64,6 @@ def merge_hours_before(connection: sqlite3.Connection, hour: int) -> bool:
 
 
 def delete_days_before(connection: sqlite3.Connection, day: int) -> int:
-    """Deletes the figures of earlier days. Returns the number of rows."""
     return connection.execute("DELETE FROM daily_usage WHERE day < ?", (day,)).rowcount
 
 
@@ -71,12 +71,11 @@ Condition = tuple[str, Sequence[int | str]]  # a condition and its values
 
 
 def read(connection: sqlite3.Connection, query: DailyUsageQuery) -> list[DailyUsageRow]:
-    """The sums of each group."""
     conditions: list[Condition] = [("day BETWEEN ? AND ?", (query.first_day, query.last_day)), *_conditions(query)]
     if query.principal:
         conditions.append(("principal = ?", (query.principal,)))
     if query.after:
-        conditions.append((f"({', '.join(query.group_by)}) > ({_marks(query.after)})", query.after))
+        conditions.append((f"({', '.join(query.group_by)}) > ({marks(query.after)})", query.after))
     return [DailyUsageRow(*row) for row in _sums(connection, BY_DAY, query.group_by, conditions, query.limit)]
 
 
@@ -103,8 +102,4 @@ def _sums(
 def _conditions(query: DailyUsageQuery | HourlyUsageQuery) -> list[Condition]:
     """The conditions on scope and agent."""
     wanted = (("scope", query.scopes), ("agent", query.agents))
-    return [(f"{column} IN ({_marks(names)})", sorted(names)) for column, names in wanted if names]
-
-
-def _marks(values: Collection[object]) -> str:
-    return ", ".join("?" * len(values))
+    return [(f"{column} IN ({marks(names)})", sorted(names)) for column, names in wanted if names]

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from dragoman.core.task.log import TaskRef
 from dragoman.core.task.states import OPEN, STORED_STATES
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite.cold import task_tables
+from dragoman.stores.sqlite.queries import marks
 from dragoman.stores.sqlite.reads import task_bytes
 
 MAX_OWNER_RANGES: Final = 64
@@ -89,7 +89,6 @@ class SqliteRange:
 
 
 def search(connection: sqlite3.Connection, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
-    """One page of a search."""
     reader = SqliteRangeReader(connection, query)
     positions, following = reader.page()
     total, is_total_exact = reader.count() if query.after is None else (0, False)
@@ -210,7 +209,7 @@ class SqliteRangeReader:
         key = ("t.task",) if self._by_creation else ("t.updated", "t.owner", "t.task")
         for position, comparison in ((top, "<"), (low, ">=")):
             if position is not None:
-                where += f" AND ({', '.join(key)}) {comparison} ({_marks(key)})"
+                where += f" AND ({', '.join(key)}) {comparison} ({marks(key)})"
                 values += position[-len(key) :]
         if query.changed_since and not self._by_creation:
             where += " AND t.updated >= ?"
@@ -225,10 +224,10 @@ class SqliteRangeReader:
 
 def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
     """Conditions on each row: on these fields of the search, and on its text and metadata."""
-    in_scopes = f"EXISTS (SELECT 1 FROM owners o WHERE o.owner = t.owner AND o.scope IN ({_marks(query.scopes)}))"
+    in_scopes = f"EXISTS (SELECT 1 FROM owners o WHERE o.owner = t.owner AND o.scope IN ({marks(query.scopes)}))"
     fields: tuple[tuple[str, str, list[Any]], ...] = (
-        ("agents", f"t.agent IN ({_marks(query.agents)})", sorted(query.agents)),
-        ("states", f"t.state IN ({_marks(query.states)})", sorted(query.states)),
+        ("agents", f"t.agent IN ({marks(query.agents)})", sorted(query.agents)),
+        ("states", f"t.state IN ({marks(query.states)})", sorted(query.states)),
         ("scopes", in_scopes, sorted(query.scopes)),
         ("principal", _HAS_PRINCIPAL, [query.principal] if query.principal else []),
         ("context", "t.context = ?", [query.context] if query.context else []),
@@ -246,10 +245,6 @@ def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
         conditions.append((f"({' OR '.join(['instr(t.metadata, ?) > 0'] * len(entries))})", entries))
     values = (value for _, values in conditions for value in values)
     return "".join(f" AND {condition}" for condition, _ in conditions), tuple(values)
-
-
-def _marks(values: Collection[Any]) -> str:
-    return ", ".join("?" * len(values))
 
 
 def _ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[SqliteRange]:
@@ -292,7 +287,7 @@ def _few_owners(connection: sqlite3.Connection, query: TaskSearch) -> list[int] 
         return _in_scopes(connection.execute(_OWNERS_OF_PRINCIPAL, (query.principal, SHARED_PRINCIPAL)), query)
     if not query.scopes:
         return None
-    sql = f"SELECT owner FROM owners WHERE scope IN ({_marks(query.scopes)}) LIMIT ?"
+    sql = f"SELECT owner FROM owners WHERE scope IN ({marks(query.scopes)}) LIMIT ?"
     owners = [number for (number,) in connection.execute(sql, (*sorted(query.scopes), MAX_OWNER_RANGES + 1))]
     return owners if len(owners) <= MAX_OWNER_RANGES else None
 

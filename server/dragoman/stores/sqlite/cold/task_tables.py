@@ -158,7 +158,6 @@ def merge_task_metadata(connection: sqlite3.Connection, owner: int, key: bytes, 
 
 
 def read_usage(connection: sqlite3.Connection, task: TaskRef) -> Usage:
-    """The total usage of a task."""
     row = connection.execute(SELECT_OWNER, task.owner).fetchone()
     return usage_of(connection, row[0], task.key) if row else NO_USAGE
 

@@ -125,7 +125,6 @@ class LoopReader:
         return TaskSnapshot(record, self._task_bytes(record, row, history, artifacts=False))
 
     def clear_cache(self) -> None:
-        """Drops all cached tasks."""
         self._cache.clear()
         self.cached_bytes = 0
 

@@ -46,7 +46,6 @@ class SqliteBulkStatement:
         """The text for each number of rows that was needed."""
 
     def run(self, database: Database, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Executes it for all rows."""
         for batch in _batches(rows):
             if self._large and self._has_large_value(batch):
                 self._run_and_clear(database, batch)

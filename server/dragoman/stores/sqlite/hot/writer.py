@@ -72,7 +72,6 @@ class WriteCoalescer(Generic[T]):
         self._items.append(item)
 
     def flush(self) -> None:
-        """Hands over the items now."""
         if self._items:
             items, self._items = self._items, []
             self._on_batch(items)
@@ -434,11 +433,10 @@ class SqliteWriter:
         self.connection.close()
 
     def _write_low_priority(self) -> None:
-        while (
-            self._open_for_more
-            and self._low_priority_writes
-            and (self._idle or self._commits_since_low_priority > self._timings.low_priority_interval)
-        ):
+        while self._open_for_more and self._low_priority_writes:
+            is_idle = self._queue.empty() and not self._coalescer  # no change waits or is about to be handed over
+            if not is_idle and self._commits_since_low_priority <= self._timings.low_priority_interval:
+                break
             self._commits_since_low_priority = 0
             self._write([self._low_priority_writes.popleft()])
 
@@ -447,15 +445,10 @@ class SqliteWriter:
         results = self.committer.results
         for item in (*self._taken, *(self._arriving or ())):
             if not any(result is item for result in results):
-                item.error = Unavailable(_ROUND_FAILED)
+                item.error = Unavailable("the store failed, this request was not done; try again")
                 results.append(item)
         self._taken, self._arriving = [], []
         self._deliver()
-
-    @property
-    def _idle(self) -> bool:
-        """Whether no change waits or is about to be handed over."""
-        return self._queue.empty() and not self._coalescer
 
     def _write_urgent(self) -> None:
         while self._urgent_writes:
@@ -496,9 +489,6 @@ class SqliteWriter:
             except RuntimeError:  # that loop is closed: no caller is left
                 log.debug("%d callers disconnected before their commit", len(items))
         self.committer.results = []
-
-
-_ROUND_FAILED: Final = "the store failed, this request was not done; try again"
 
 
 def _deliver_all(items: list[SqliteQueuedWrite]) -> None:
