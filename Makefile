@@ -270,5 +270,5 @@ openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (O
 		"put one (grpc-gateway 2.20) at $@; gen/openapi is unchanged" >&2; exit 1; }
 
 clean: ## remove everything that make created
-	rm -rf .venv .tools .foreign .bench .chaos .fuzz site console/node_modules third_party dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
+	rm -rf .venv .tools .foreign .bench .chaos .fuzz site console/node_modules dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

@@ -315,7 +315,7 @@ async def test_a_stream_without_a_required_extension_is_rejected(connections: Se
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
     async with connections.http.post("/strict", json=body) as answer:
         reported = await answer.json() if method[0].isupper() else await anext(sse(answer))
-    assert reported["error"]["code"] == (-32008 if method != "tasks/sendSubscribe" else -32600)
+    assert reported["error"]["code"] == (-32008 if method != "tasks/sendSubscribe" else -32603)
     async with connections.http.post("/strict/message:stream", json=v1()) as answer:
         assert (answer.status, answer.content_type) == (400, "application/json")
         assert (await answer.json())["error"]["details"][0]["reason"] == "EXTENSION_SUPPORT_REQUIRED"

@@ -74,6 +74,19 @@ async def test_a_repeated_stream_request_returns_all_events(server: Server, dial
     assert RUNS == {"slow one": 1}
 
 
+async def test_a_client_of_0_1_that_lost_the_answer_gets_the_finished_task(server: Server) -> None:
+    async with server.client("0.1", "jsonrpc") as client:
+        first = (await client.send(message("one", task="t1"), key="a")).task
+        repeated = (await client.send(message("one", task="t1"), key="b")).task
+        assert (repeated.id, text_of(repeated)) == (first.id, text_of(first))
+        events = [event async for event in client.stream(message("one", task="t1"), key="c")]
+        assert events[-1].status_update.status.state == pb.TASK_STATE_COMPLETED
+        with pytest.raises(ClientError) as caught:
+            await client.send(message("two", task="t1"), key="d")
+    assert caught.value.reason == "INVALID_PARAMS"
+    assert RUNS == {"one": 1}
+
+
 @EVERY_BINDING
 async def test_a_key_with_other_content_is_rejected(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:

@@ -95,6 +95,21 @@ async def test_an_invalid_envelope_is_rejected_with_its_code(
     assert "result" not in response
 
 
+@pytest.mark.parametrize("version", ["", "0.1", "0.2", "0.3", "1.0"])
+@pytest.mark.parametrize(
+    ("body", "literal"), [("{", "Invalid JSON payload"), ("[]", "Request payload validation error")]
+)
+async def test_the_text_of_an_unreadable_envelope_is_literal_unless_the_caller_names_1_0(
+    connections: ServerConnections, body: str, literal: str, version: str
+) -> None:
+    _, response = await post(connections, body, **({"A2A-Version": version} if version else {}))
+    error = response["error"]
+    assert (error["message"] == literal) is (version != "1.0")
+    assert error["message"].startswith(literal)
+    if version != "1.0":
+        assert localized(error).startswith(f"{literal}: ")
+
+
 AMBIGUOUS_CALL = (
     '{"jsonrpc":"2.0","id":"s","method":"%s","params":{"message":%s,"metadata":{"snowflake":9007199254740993}}}'
 )
@@ -129,8 +144,8 @@ async def test_ambiguous_json_is_rejected_in_the_format_of_its_dialect(
         text = await answer.text()
         assert (answer.status, answer.content_type == "text/event-stream") == (200, in_stream)
     response = json.loads(text.removeprefix("data: "))
-    assert (response["id"], response["error"]["code"]) == ("s", -32602)
-    assert response["error"]["message"] == "Invalid parameters"
+    expected = (-32603, "Internal error") if method == "tasks/sendSubscribe" else (-32602, "Invalid parameters")
+    assert (response["id"], response["error"]["code"], response["error"]["message"]) == ("s", *expected)
     assert localized(response["error"]).startswith("metadata.snowflake: ")
     async with connections.http.ws_connect("/ws") as socket:
         await socket.send_str(body)
@@ -228,7 +243,7 @@ async def test_invalid_params_are_rejected_in_the_dialect_of_the_method(
     [
         ("message/stream", {}, -32602),
         ("tasks/resubscribe", {"id": "none"}, -32001),
-        ("tasks/sendSubscribe", {"id": "x"}, -32602),
+        ("tasks/sendSubscribe", {"id": "x"}, -32603),
     ],
 )
 async def test_streams_before_1_0_return_errors_in_the_stream(
@@ -303,7 +318,8 @@ async def test_a_0_1_task_keeps_the_id_of_its_client(connections: ServerConnecti
     _, task = await post(connections, call("GetTask", {"id": "my task"}))
     assert task["result"]["contextId"] == "my session"
     assert task["result"]["history"][0]["taskId"] == "my task"
-    _, rejection = await post(connections, call("tasks/send", {**V01, "id": "my task"}))
+    other = {"id": "my task", "message": {"role": "user", "parts": [{"type": "text", "text": "echo again"}]}}
+    _, rejection = await post(connections, call("tasks/send", other))
     assert rejection["error"]["code"] == -32602, "a finished task accepts no messages"
 
 
@@ -313,6 +329,24 @@ async def test_a_subscription_to_a_finished_task_is_rejected(connections: Server
     assert (await post(connections, call("SubscribeToTask", {"id": task})))[1]["error"]["code"] == -32004
     async with connections.http.post("/", json=call("tasks/resubscribe", {"id": task})) as answer:
         assert [event["error"]["code"] async for event in sse(answer)] == [-32004]
+
+
+RUST = {"message": {"messageId": "m", "role": "user", "parts": [{"type": "text", "text": "echo hi"}]}}
+
+
+async def test_a_list_without_a_version_is_in_the_dialect_of_its_newest_task(connections: ServerConnections) -> None:
+    await post(connections, call("message/send", {**V03, "metadata": {}}))
+    await post(connections, call("SendMessage", RUST))
+    lists = [(await post(connections, call(method, {})))[1]["result"] for method in ("tasks/list", "ListTasks")]
+    async with connections.http.get("/tasks") as answer:
+        lists.append(await answer.json())
+    for found in lists:
+        newest = found["tasks"][0]
+        assert newest["status"]["state"] == "TASK_STATE_COMPLETED"
+        assert newest["history"][0]["parts"] == [{"type": "text", "text": "echo hi"}]
+    headers = {"A2A-Version": "1.0"}
+    async with connections.http.get("/tasks", headers=headers) as answer:
+        assert (await answer.json())["tasks"][0]["history"][0]["parts"] == [{"text": "echo hi"}]
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,25 @@ from typing import Any
 from tests.docs import errors_page
 from tests.docs.protocol_client import DOCS, TENANT, Page, c, served, v01, v03, v1
 
+from dragoman.types import REJECTED, WORKING, can_transition_to
+
+
+async def test_sentences_for_readers_of_one_source(tmp_path: Path) -> None:
+    async with served(tmp_path) as server:
+        Page("../../how-to/migrating-from-fasta2a.md").says("integers beyond 2^53, more than 24 levels of JSON")
+        for value in (2**53 + 1, json.loads('{"a":' * 25 + "1" + "}" * 25)):
+            message = {"role": "user", "parts": [{"type": "data", "data": {"n": value}}]}
+            assert await server.code("tasks/send", {"id": "a", "message": message}) == -32602
+        page = Page("messages.md")
+        page.says("The history is that of the task, in every version")
+        first = await server.task("echo one")
+        second = (await server.call("SendMessage", {"message": v1("echo two", contextId=first["contextId"])}))["result"]
+        assert [one["parts"] for one in second["task"]["history"]] == [[{"text": "echo two"}]]
+        page.says("by default that a terminal state is final, with `strict=True` a2a-rust's table")
+        assert can_transition_to(WORKING, REJECTED)
+        assert not can_transition_to(WORKING, REJECTED, strict=True)
+        assert not can_transition_to(REJECTED, WORKING)
+
 
 async def test_versions(tmp_path: Path) -> None:
     page = Page("versions.md")
@@ -405,7 +424,7 @@ async def test_errors(tmp_path: Path) -> None:
             ("/v1/message:send", b"{}", "application/json", 422),
         ):
             assert (await server.ask("POST", path, body, **{"Content-Type": kind})).status == status, path
-        page.says("Before 1.0, the texts of seven numbers are sent word for word")
+        page.says("Before 1.0, the texts of eleven numbers are sent word for word")
         page.says('-32700 "Invalid JSON payload", -32600 "Request payload validation error", -32601 "Method not found"')
         page.says('-32602 "Invalid parameters", -32001 "Task not found", -32002 "Task not cancelable"')
         assert (await server.call("tasks/get", {"id": "none"}))["error"] == {

@@ -57,3 +57,12 @@ def test_plain_buf_generate_writes_what_is_committed(clone: Path) -> None:
     run(".venv/bin/buf", "generate", folder=clone)
     assert files_below(theirs) == files_below(ours)
     assert filecmp.cmpfiles(ours, theirs, sorted(files_below(ours)), shallow=False)[1:] == ([], [])
+
+
+def test_the_repository_is_a_git_input_of_buf(tmp_path: Path) -> None:
+    """`buf generate 'https://.../dragoman.git'` finds the Google files that the protos import."""
+    repository = tmp_path / "dragoman.git"
+    subprocess.run(["git", "clone", "--quiet", "--bare", f"file://{ROOT}", repository], check=True)
+    buf = Path(sys.executable).parent / "buf"
+    run(buf, "build", str(repository), "--path", "proto/lf/a2a/v1", "-o", "image.binpb", folder=tmp_path)
+    assert (tmp_path / "image.binpb").stat().st_size > 0

@@ -42,10 +42,13 @@ def test_violations_use_the_terms_of_the_dialect() -> None:
     assert localized["message"] == "sessionId: is not the session of the task; leave it out"
     assert bad["fieldViolations"][0]["field"] == "sessionId"
     assert errors.jsonrpc_error(context, V03)["data"][-1]["message"] == context.message
-    for dialect, field in ((V03, "message.parts[0]"), (GOOGLE, "message.content[0]")):
-        text = f"{field}: must have exactly one of text, file, data"
+    rule = "must have exactly one of text, file, data"
+    for dialect, field in ((V03, "request.content[0]"), (GOOGLE, "message.content[0]")):
+        text = f"message.content[0]: {rule}"
         assert json.loads(errors.rest_error(part, dialect).body)["error"]["message"] == text
-        assert errors.grpc_status(part, dialect).details.endswith(text)
+        assert errors.grpc_status(part, dialect).details.endswith(f"{field}: {rule}")
+    localized = errors.jsonrpc_error(part, V03)["data"][-1]["message"]
+    assert localized == f"message.parts[0]: {rule}"
     assert errors.jsonrpc_error(part, V1)["message"] == part.message
 
 
@@ -57,6 +60,10 @@ LITERALS = {
     core.AgentNotFound: (-32602, "Invalid parameters"),
     core.TaskNotCancelable: (-32002, "Task not cancelable"),
     core.PushNotificationNotSupported: (-32003, "Push notification not supported"),
+    core.UnsupportedOperation: (-32004, "This operation is not supported"),
+    core.ContentTypeNotSupported: (-32005, "Incompatible content types"),
+    core.InvalidAgentResponse: (-32006, "Invalid agent response"),
+    core.InternalError: (-32603, "Internal error"),
 }
 
 
@@ -66,15 +73,32 @@ def test_before_1_0_jsonrpc_texts_are_literal_and_data_says_the_rest(
     error_class: type[A2AError], dialect: Dialect
 ) -> None:
     error = errors.jsonrpc_error(error_class("what happened, and where"), dialect)
-    assert (error["code"], error["message"]) == LITERALS[error_class]
+    number, text = LITERALS[error_class]
+    if dialect is Dialect.V01 and number == -32006:  # 0.1 has no such number
+        number, text = LITERALS[core.InternalError]
+    assert (error["code"], error["message"]) == (number, text)
     assert error["data"][-1] == {
         "@type": "type.googleapis.com/google.rpc.LocalizedMessage",
         "locale": "en-US",
         "message": "what happened, and where",
     }
     assert parse_json_error(error).message == "what happened, and where"
-    assert errors.jsonrpc_error(error_class(LITERALS[error_class][1]), dialect).get("data") is None
+    assert errors.jsonrpc_error(error_class(text), dialect).get("data") is None
     assert errors.jsonrpc_error(error_class("what happened, and where"), V1)["message"] == "what happened, and where"
+
+
+def test_streams_of_0_1_have_internal_errors_only() -> None:
+    """fasta2a 0.2: SendTaskStreamingResponse = JSONRPCResponse[..., InternalError]."""
+    for error in (
+        core.TaskEnded(),
+        core.InvalidParams("x: must be y"),
+        core.TaskNotFound(),
+        core.VersionNotSupported(),
+    ):
+        found = errors.jsonrpc_error(error, Dialect.V01, in_stream=True)
+        assert (found["code"], found["message"]) == (-32603, "Internal error")
+        assert parse_json_error(found).message == error.message
+    assert errors.jsonrpc_error(core.TaskEnded(), V03, in_stream=True)["code"] == -32602
 
 
 # The table -----------------------------------------------------------------------------------------------------
@@ -198,7 +222,8 @@ def test_a_grpc_status_contains_reason_metadata_and_violations(dialect: Dialect)
     info, violations = details(status_bin)
     assert code is RpcCode.INVALID_ARGUMENT
     assert (info.reason, info.domain, dict(info.metadata)) == ("INVALID_PARAMS", "a2a-protocol.org", {"taskId": "42"})
-    field = "message.content[0]" if dialect is Dialect.GOOGLE else "message.parts[0]"
+    fields = {Dialect.GOOGLE: "message.content[0]", Dialect.V03: "request.content[0]"}
+    field = fields.get(dialect, "message.parts[0]")
     assert violations == [(field, "must have content")]
     # Clients drop the details unless both texts are equal.
     status = status_pb2.Status.FromString(status_bin)
@@ -212,7 +237,7 @@ def test_a_grpc_status_contains_reason_metadata_and_violations(dialect: Dialect)
         (core.TaskNotCancelable(), "TaskNotCancelableError: Task cannot be canceled"),
         (core.InvalidParams("name: no"), "InvalidParamsError: name: no"),
         (core.TaskEnded("over"), "InvalidParamsError: over"),
-        (core.AgentNotFound("none"), "InvalidParamsError: none"),
+        (core.AgentNotFound('tenant: no agent "x" here'), 'AgentNotFoundError: no agent "x" here'),
         (core.ParseError(), "JSONParseError: Invalid JSON payload"),
         (core.Unavailable("later"), "InternalError: later"),
         (ValueError("secret"), "InternalError: Internal error"),
@@ -350,7 +375,7 @@ def test_a_rate_limit_error_contains_the_retry_delay(seconds: float, response: s
         "metadata": {"limit": "live_tasks", "maximum": "7"},
     }
     for dialect in Dialect:
-        assert errors.jsonrpc_error(limited(seconds), dialect)["data"] == [info, retry]
+        assert errors.jsonrpc_error(limited(seconds), dialect)["data"][:2] == [info, retry]
         assert json.loads(errors.rest_error(limited(seconds), dialect).body)["error"]["details"] == [info, retry]
 
 

@@ -49,6 +49,7 @@ from dragoman.runtime.access import Access, Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.supervision import log_fault
 from dragoman.wire.dialects import Dialect
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 CallerConnection = web.BaseRequest | PlainRequest | grpc.aio.ServicerContext[bytes, bytes]
 """An HTTP request, or the context of a gRPC call."""
@@ -235,6 +236,11 @@ class Pipeline:
         except errors.A2AError:
             return ""  # authorization raises it again
         return await self.operations.read.dialect_of(caller, task_id)
+
+    async def listed_dialect(self, caller: Caller, response: bytes) -> str:
+        """The dialect of the newest task in a serialized ListTasksResponse; empty without tasks."""
+        tasks = pb.ListTasksResponse.FromString(response).tasks
+        return await self.operations.read.dialect_of(caller, tasks[0].id) if tasks else ""
 
 
 def log_call_fault(error: Exception, name: str) -> None:

@@ -249,7 +249,7 @@ _NOT_CONNECTED_MESSAGES: Final = ("failed to connect to all addresses", "Connect
 """Messages of gRPC's core for a missing connection."""
 
 _REASONS_AND_CODES: Final[Mapping[type[ClientError], tuple[str, str]]] = {
-    NotFound: ("TASK_NOT_FOUND AGENT_NOT_FOUND KEY_NOT_FOUND", "NOT_FOUND"),
+    NotFound: ("TASK_NOT_FOUND PUSH_NOTIFICATION_CONFIG_NOT_FOUND AGENT_NOT_FOUND KEY_NOT_FOUND", "NOT_FOUND"),
     NotAllowed: ("UNAUTHENTICATED PERMISSION_DENIED", "UNAUTHENTICATED PERMISSION_DENIED"),
     Invalid: (
         "INVALID_REQUEST INVALID_PARAMS CONTENT_TYPE_NOT_SUPPORTED PAYLOAD_TOO_LARGE",

@@ -98,7 +98,7 @@ class TurnContext(Protocol):
     message: pb.Message
     """The message that this turn answers."""
     envelope: pb.SendMessageRequest
-    """The request of that message, without the message: metadata, accepted output modes."""
+    """The request of that message, without the message: metadata, accepted output modes, history length."""
     question: pb.Message | None
     """The agent's last question to the caller of this task; None in the first turn."""
     references: Sequence[pb.Task]

@@ -254,6 +254,7 @@ class Call:
     cursor: str = ""  # resume position: the stream continues after it, without a Task first
     idempotency_key: str = ""  # a send with the key of an earlier send returns the result of that send
     stops_with_turn: bool = False  # whether a subscription ends with the turn, and not only with the task
+    waits_for_auth: bool = False  # whether the stream of a send goes on while the task is AUTH_REQUIRED
     dialect: str = ""  # the dialect recorded for tasks created by this call, and used for their webhooks
     extensions: tuple[str, ...] = ()  # the URIs of the extensions that the caller activates
     names_tasks: bool = False  # whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)

@@ -157,9 +157,16 @@ def _is_over(call: Call, record: TaskRecord) -> bool:
     return states.is_terminal(record.state) or (call.stops_with_turn and not record.has_open_turn)
 
 
-def split_at_end(batch: Sequence[Event], turn_after: int) -> tuple[Sequence[Event], bool]:
-    """The events up to the end of the task, or of a turn with an event after `turn_after`; and whether it was there."""
+def split_at_end(
+    batch: Sequence[Event], turn_after: int, *, waits_for_auth: bool = False
+) -> tuple[Sequence[Event], bool]:
+    """The events up to the end of the task, or of a turn with an event after `turn_after`; and whether it was there.
+
+    `waits_for_auth`: a turn that ends as AUTH_REQUIRED does not count.
+    """
     for number, event in enumerate(batch, 1):
         if (event.ends and event.sequence > turn_after) or event.state in states.TERMINAL:
+            if waits_for_auth and event.state == states.AUTH_REQUIRED:
+                continue
             return batch[:number], True
     return batch, False

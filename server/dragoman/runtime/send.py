@@ -106,6 +106,8 @@ class AppendBuilder:
             envelope.metadata.CopyFrom(request.metadata)
         if modes := configuration.accepted_output_modes:
             envelope.configuration.accepted_output_modes.extend(modes)
+        if length := configuration.history_length:
+            envelope.configuration.history_length = length
         if spec.extensions and (extensions := _active_extensions(spec, call)):
             envelope.message.extensions.extend(extensions)
         idempotency_key = self._idempotency_key(call, message)
@@ -237,7 +239,8 @@ class SendOperations:
     async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
         """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit.
 
-        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task.
+        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task,
+        even of a `direct` agent: its Message would have to be waited for.
         """
         configuration = request.configuration
         history = history_length(configuration, "configuration.historyLength")
@@ -253,7 +256,10 @@ class SendOperations:
         try:
             result = None
             while result is None:
-                result = await self._store_message(call, await self.appends.build(call, request))
+                change = await self.appends.build(call, request)
+                if not waits and change.create is not None:
+                    change.create = replace(change.create, visible=True)
+                result = await self._store_message(call, change)
             if message := await direct_reply(result):
                 return frames.frame(2, message.SerializeToString())
             if waits and result.record.has_open_turn:
@@ -288,17 +294,18 @@ class SendOperations:
                     await subscriber.listen(record.ref)
                 if result.repeated and (result.created or call.cursor):
                     after = subscriber.resume(call.cursor, record.last_sequence)
-                    ended = after == record.last_sequence and not record.has_open_turn
+                    ended = after == record.last_sequence and _is_over(call, record)
                 else:
                     if result.created and history is None:
                         event = result.events[0]
                     else:
                         snapshot = await read_stored_task(self.store, result, history)
                         record, event = snapshot.record, task_event(snapshot)
-                    ended = not record.has_open_turn
+                    ended = _is_over(call, record)
                     yield subscriber.start_with(event)
                 while not ended:
-                    batch, ended = split_at_end(await subscriber.next_batch(), 0)
+                    batch = await subscriber.next_batch()
+                    batch, ended = split_at_end(batch, 0, waits_for_auth=call.waits_for_auth)
                     yield batch
         finally:
             self.admission.close_stream(call.caller.identity)
@@ -341,6 +348,9 @@ class SendOperations:
         except AppendRejected as rejected:
             if rejected.reason == EXISTS:  # another message created this alias meanwhile: the next append continues it
                 return None
+            ended = rejected.record if rejected.reason == ENDED and call.names_tasks else None
+            if ended is not None and change.message and await self._was_last_message(ended, change.message.message):
+                return SendResult(ended, repeated=True)
             failure = _send_error(rejected)
             raise failure from rejected
         if self.on_action is not None:
@@ -366,6 +376,15 @@ class SendOperations:
             await asyncio.sleep(REPLY_POLL_INTERVAL)
         return None
 
+    async def _was_last_message(self, record: TaskRecord, message: bytes) -> bool:
+        """Whether a message has the content of the last one of its task's client.
+
+        A client that names its tasks and lost the answer sends it again. It gets the task, and no second run.
+        """
+        stored = await self.store.messages(record.ref, record.last_received - 1)
+        last = next((one for one in stored.messages if one.number == record.last_received), None) if stored else None
+        return last is not None and _content_of(last.message) == _content_of(message)
+
     async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:
         """Waits for the end of the turn that a send began or joined, until `deadline` on the loop's clock.
 
@@ -388,6 +407,18 @@ class SendOperations:
         except Unavailable as error:
             return known_task(result, history, error).task
         return None
+
+
+def _content_of(message: bytes) -> bytes:
+    """A serialized message without its id, which 0.1 does not have."""
+    content = pb.Message.FromString(message)
+    content.ClearField("message_id")
+    return content.SerializeToString(deterministic=True)
+
+
+def _is_over(call: Call, record: TaskRecord) -> bool:
+    """Whether the stream of a send ends at once for a task in this state."""
+    return not record.has_open_turn and not (call.waits_for_auth and record.state == states.AUTH_REQUIRED)
 
 
 async def _done_by(future: asyncio.Future[Any], deadline: float) -> bool:

@@ -169,11 +169,11 @@ _V0_3: Final = _with_codes(
 )
 _V0_3[errors.TaskEnded] = _V0_3[errors.InvalidParams]  # in 0.3 the task id counts as an invalid parameter
 
-# In 1.0 the reason stays that of a task: its clients know no other for "not found" (1.0 §5.4).
-_GOOGLE: Final = {
-    **_V1_0_1,
-    errors.PushConfigNotFound: _V1_0_1[errors.TaskNotFound]._replace(reason="PUSH_NOTIFICATION_CONFIG_NOT_FOUND"),
-}
+# In 1.0 the reason stays that of a task: its clients map reasons to exceptions, and know no other for "not found" (1.0
+# §5.4). Before 1.0 clients read numbers, statuses and names of classes, which stay.
+_NO_PUSH_CONFIG: Final = _V1_0_1[errors.TaskNotFound]._replace(reason="PUSH_NOTIFICATION_CONFIG_NOT_FOUND")
+_V0_3[errors.PushConfigNotFound] = _NO_PUSH_CONFIG
+_GOOGLE: Final = {**_V1_0_1, errors.PushConfigNotFound: _NO_PUSH_CONFIG}
 
 _SDK_NAMES: Final = {
     -32700: "JSONParseError",
@@ -198,9 +198,13 @@ _LITERAL_MESSAGES: Final[Mapping[int, str]] = {
     -32600: "Request payload validation error",
     -32601: "Method not found",
     -32602: "Invalid parameters",
+    -32603: "Internal error",
     -32001: "Task not found",
     -32002: "Task not cancelable",
     -32003: "Push notification not supported",
+    -32004: "This operation is not supported",
+    -32005: "Incompatible content types",
+    -32006: "Invalid agent response",
 }
 """Texts that 0.x clients compare literally, by number. Over JSON-RPC only; other bindings may send longer texts."""
 
@@ -225,14 +229,26 @@ def codes(error: BaseException, dialect: Dialect, *, table: ErrorTable = "1.0.1"
 
 
 _OLDER_PART_FIELDS: Final = ("text, raw, url, data", "text, file, data")
-_DIALECT_TERMS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
+_PROTO_V03: Final = (
+    _OLDER_PART_FIELDS,
+    ("message.parts", "message.content"),
+    (".mediaType", ""),  # a part has a media type only in its file
+    ("authentication.scheme", "authentication.schemes"),
+    ("tenant: no agent", "no agent"),  # no field of its own: a name, a parent or the path has the agent
+)
+"""`a2a.v1` as ProtoJSON: over REST of 0.3, and in Google's form."""
+
+_Terms = tuple[tuple[str, str], ...]
+_REST_V03: Final[Mapping[Dialect, _Terms]] = {Dialect.V03: _PROTO_V03}
+_GRPC_V03: Final[Mapping[Dialect, _Terms]] = {
+    Dialect.V03: (
+        *_PROTO_V03,
+        *((f"message.{name}", f"request.{name}") for name in ("content", "messageId", "role", "taskId", "contextId")),
+    )
+}
+_DIALECT_TERMS: Final[Mapping[Dialect, _Terms]] = {
     Dialect.V03: (_OLDER_PART_FIELDS,),
-    Dialect.GOOGLE: (
-        _OLDER_PART_FIELDS,
-        ("message.parts", "message.content"),
-        (".mediaType", ""),  # a part has a media type only in its file
-        ("authentication.scheme", "authentication.schemes"),
-    ),
+    Dialect.GOOGLE: _PROTO_V03,
     Dialect.V01: (
         _OLDER_PART_FIELDS,
         ("is not the context of message.taskId", "is not the session of the task"),
@@ -244,16 +260,21 @@ _DIALECT_TERMS: Final[Mapping[Dialect, tuple[tuple[str, str], ...]]] = {
 }
 """Pairs of field names: as the 1.0 validation rules write them, and as the dialect does."""
 
+_NAMES_FIELDS: Final = (InvalidParams, errors.ContentTypeNotSupported, errors.AgentNotFound)
 
-def _in_dialect_terms(dialect: Dialect, error: BaseException) -> BaseException:
+
+def _in_dialect_terms(
+    dialect: Dialect, error: BaseException, of_binding: Mapping[Dialect, _Terms] = _DIALECT_TERMS
+) -> BaseException:
     """The error with field names of the dialect in its texts, if it is one that names fields.
 
-    A lack of memory is the caller's OutOfMemory, wherever it was raised.
+    `of_binding`: the terms that differ in this binding. A lack of memory is the caller's OutOfMemory, wherever it was
+    raised.
     """
     if not isinstance(error, A2AError) and errors.lacks_memory(error):
         return errors.OutOfMemory()
-    terms = _DIALECT_TERMS.get(dialect)
-    if terms is None or not isinstance(error, (InvalidParams, errors.ContentTypeNotSupported)):
+    terms = of_binding.get(dialect) or _DIALECT_TERMS.get(dialect)
+    if terms is None or not isinstance(error, _NAMES_FIELDS):
         return error
 
     def translate(text: str) -> str:
@@ -261,9 +282,9 @@ def _in_dialect_terms(dialect: Dialect, error: BaseException) -> BaseException:
             text = text.replace(ours, theirs)
         return text
 
-    if isinstance(error, errors.ContentTypeNotSupported):
+    if not isinstance(error, InvalidParams):
         metadata = {key: translate(value) for key, value in error.metadata.items()}
-        return errors.ContentTypeNotSupported(translate(error.message), metadata=metadata)
+        return type(error)(translate(error.message), metadata=metadata)
     translated = InvalidParams(
         translate(error.message),
         violations=[Violation(translate(v.field), translate(v.description)) for v in error.violations],
@@ -276,17 +297,18 @@ def error_message(error: BaseException, dialect: Dialect) -> str:
     """The human-readable text. Foreign exceptions may contain anything, so their text is never sent."""
     if not isinstance(error, A2AError):
         return errors.InternalError().message
-    if dialect is Dialect.V03 and isinstance(error, errors.TaskNotFound):
+    if dialect is Dialect.V03 and type(error) is errors.TaskNotFound:
         return _LITERAL_MESSAGES[-32001]
     return _clean(error.message)
 
 
-def jsonrpc_error(error: BaseException, dialect: Dialect) -> dict[str, Any]:
-    """The `error` object of a JSON-RPC response.
+def jsonrpc_error(error: BaseException, dialect: Dialect, *, in_stream: bool = False) -> dict[str, Any]:
+    """The `error` object of a JSON-RPC response. `in_stream`: of a method that streams.
 
     In 1.0, `data` is an array of typed objects, ErrorInfo first (1.0 §9.5). Earlier versions do not define `data`, so
     it is present only if it adds to the text; a text that a literal replaces is its LocalizedMessage. 0.1 defines the
     numbers up to -32005; later ones are sent as invalid request, or as internal error if the caller is not at fault.
+    Its streams have internal errors only (`SendTaskStreamingResponse`).
     """
     error = _in_dialect_terms(dialect, error)
     row = codes(error, dialect)
@@ -295,6 +317,8 @@ def jsonrpc_error(error: BaseException, dialect: Dialect) -> dict[str, Any]:
     number = row.jsonrpc
     if dialect is Dialect.V01 and -32010 <= number < -32005:
         number = -32603 if row.http >= 500 else -32600
+    if dialect is Dialect.V01 and in_stream:
+        number = -32603
     text = error_message(error, dialect)
     body: dict[str, Any] = {"code": number, "message": _LITERAL_MESSAGES.get(number, text)}
     details = _details(error, row)
@@ -313,7 +337,7 @@ def grpc_status(error: BaseException, dialect: Dialect, *, table: ErrorTable = "
     `ErrorClassName: text`, the only thing that 0.3 clients read. Long texts are truncated: trailers over the limit
     would lose the status.
     """
-    error = _in_dialect_terms(dialect, error)
+    error = _in_dialect_terms(dialect, error, _GRPC_V03)
     row = codes(error, dialect, table=table)
     text = error_message(error, dialect)
     if len(encoded := text.encode()) > _MAX_MESSAGE_BYTES:
@@ -362,7 +386,7 @@ def rest_error(
     SDKs) and `message` at the top level, and the AIP-193 object in `error`. `with_list`: the object also has the list
     `errors` of Google's first error format.
     """
-    error = _in_dialect_terms(dialect, error)
+    error = _in_dialect_terms(dialect, error, _REST_V03)
     row = codes(error, dialect, table=table)
     text = error_message(error, dialect)
     body: dict[str, Any] = {
@@ -414,9 +438,11 @@ def _rows(dialect: Dialect, table: ErrorTable) -> Mapping[type[Exception], Error
 
 
 def _sdk_name(row: ErrorCodes) -> str:
-    # No SDK knows this name, on purpose: one SDK subscribes with POST and retries with GET after a 405, but only if
-    # it does not know the error's name.
-    return "MethodNotAllowedError" if row.http == 405 else _SDK_NAMES[row.jsonrpc]
+    # No SDK knows these names. The first on purpose: one SDK subscribes with POST and retries with GET after a 405, but
+    # only if it does not know the error's name.
+    if row.http == 405:
+        return "MethodNotAllowedError"
+    return "AgentNotFoundError" if row.reason == "AGENT_NOT_FOUND" else _SDK_NAMES[row.jsonrpc]
 
 
 def _metadata(error: BaseException) -> dict[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import aiohttp
+import orjson
 import pytest
 from aiohttp import web
 from tests.agents.upstream.agent_server import CARD, agent_server, card, json, rpc, stream
@@ -201,10 +203,48 @@ async def test_a_state_that_cannot_be_mapped_is_shown_as_unknown_and_the_task_go
         url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
         async with opened("front", url) as app, asyncio.timeout(60), Client(str(app.grpc)) as client:
             events = [event async for event in client.stream(message("hello"))]
+            task = await client.get(next(event.task.id for event in events if event.HasField("task")))
     statuses = [event.status_update for event in events if event.HasField("status_update")]
-    (unknown,) = (one for one in statuses if "upstreamState" in one.metadata)
+    unknown = next(one for one in statuses if "upstreamState" in one.metadata)
     assert (unknown.status.state, dict(unknown.metadata)) == (states.WORKING, {"own": 1, "upstreamState": "unknown"})
     assert statuses[-1].status.state == states.COMPLETED
+    assert task.metadata["upstreamState"] == "completed"
+
+
+@pytest.mark.parametrize("dialect", ["0.3", "0.1"])
+async def test_readers_before_1_0_see_the_state_unknown(opened: Open, dialect: str) -> None:
+    release = asyncio.Event()
+
+    async def answer(request: web.Request) -> web.StreamResponse:
+        if (await request.json())["method"] != "SendStreamingMessage":
+            return await rpc({"code": -32004, "message": "no"}, error=True)(request)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        update = {"statusUpdate": {"taskId": "t", "contextId": "c", "status": {"state": "pondering"}}}
+        for event in ({"task": WORKING}, update):
+            await response.write(b"data: %s\n\n" % orjson.dumps({"jsonrpc": "2.0", "id": 1, "result": event}))
+        await release.wait()
+        return response
+
+    methods = {"0.3": ("message/stream", "kind"), "0.1": ("tasks/sendSubscribe", "type")}
+    method, kind = methods[dialect]
+    sent = {"role": "user", "messageId": "m", "parts": [{kind: "text", "text": "hello"}]}
+    params = {"message": sent, **({"id": "mine"} if dialect == "0.1" else {})}
+    async with agent_server() as remote:
+        remote.answers["/rpc"] = answer
+        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc")))
+        async with opened("front", url) as app, asyncio.timeout(60), aiohttp.ClientSession(app.http.url) as http:
+            call = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+            async with http.post("/", json=call) as events:
+                async for line in events.content:
+                    event = orjson.loads(line[5:])["result"] if line.startswith(b"data:") else {}
+                    if event.get("status", {}).get("state") == "unknown":
+                        break
+            task = event.get("taskId", event["id"] if dialect == "0.1" else None)
+            call = {"jsonrpc": "2.0", "id": 2, "method": "tasks/get", "params": {"id": task}}
+            async with http.post("/", json=call, headers={"A2A-Version": dialect}) as answered:
+                assert (await answered.json())["result"]["status"]["state"] == "unknown"
+            release.set()
 
 
 async def test_a_broken_stream_and_a_lost_task_fail_truthfully(opened: Open) -> None:

@@ -30,6 +30,7 @@ from dragoman.core.task import states
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 pytestmark = pytest.mark.longest
 
@@ -73,6 +74,22 @@ async def test_metadata_that_a_worker_sets_in_its_storage_is_that_of_the_task(se
     async with Client(server.grpc) as client:
         task = (await client.send(message("label my_key"))).task
         assert MessageToDict(await client.get(task.id))["metadata"] == {"my_key": {"turns": 0}}
+
+
+async def test_a_worker_gets_what_the_request_has_and_nothing_of_other_tasks(server: Server) -> None:
+    request = message("given")
+    request.metadata.update({"n": 1, "big": 9007199254740991, "half": 0.5})
+    configuration = pb.SendMessageConfiguration(history_length=7)
+    async with Client(server.grpc) as client:
+        task = (await client.send(request, configuration=configuration, metadata={"m": [2]})).task
+    given = "(7, {'m': [2]}, {'big': 9007199254740991, 'half': 0.5, 'n': 1}) (None, None)"
+    assert texts(task)["output"] == given
+
+
+async def test_a_worker_may_cancel_its_own_task(server: Server) -> None:
+    async with Client(server.grpc) as client:
+        task = (await client.send(message("withdraw"))).task
+    assert (task.status.state, status_text(task)) == (states.CANCELED, "not worth it")
 
 
 async def test_output_goes_to_the_log_of_the_server(server: Server) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -51,6 +52,32 @@ def parsed(body: bytes) -> dict[str, Any]:
     document = json.loads(body)
     assert isinstance(document, dict)
     return document
+
+
+# Security ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("write", [agent_card.v03_document, agent_card.combined_document, agent_card.legacy_document])
+def test_an_api_key_has_the_keys_of_the_specification_and_of_fasta2a(write: Callable[..., bytes]) -> None:
+    key = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+    card = parsed(write(replace(BARE, security_schemes={"key": key}), ROOT))
+    assert card["securitySchemes"]["key"].items() >= {**key, "in_": "header"}.items()
+
+
+def test_signatures_of_0_3_cover_the_keys_of_the_specification_alone() -> None:
+    """The SDK of 0.3 drops keys that it does not know before it verifies a signature."""
+    payloads: list[bytes] = []
+
+    def sign(found: Sequence[bytes]) -> list[tuple[str, str]]:
+        payloads.extend(found)
+        return []
+
+    key = {"type": "apiKey", "in": "header", "name": "X-API-Key"}
+    for write in (agent_card.v03_document, agent_card.combined_document):
+        payloads.clear()
+        write(replace(BARE, security_schemes={"key": key}), ROOT, sign)
+        assert any(b'"in":"header"' in payload and b'"in_"' not in payload for payload in payloads)
+        assert any(b'"in_":"header"' in payload for payload in payloads), "of readers that drop nothing"
 
 
 # Interfaces ----------------------------------------------------------------------------------------------------

@@ -176,7 +176,7 @@ class A2AServiceServicer(object):
         follows. Whoever ends the task first, agent or caller, decides how it ended.
 
         - NOT_FOUND: there is no such task, or it is not the caller's.
-        - UNIMPLEMENTED: the task is already finished, or its agent refuses to be canceled.
+        - FAILED_PRECONDITION: the task is already finished, or its agent refuses to be canceled.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -110,7 +110,7 @@ class A2AServiceStub:
     follows. Whoever ends the task first, agent or caller, decides how it ended.
 
     - NOT_FOUND: there is no such task, or it is not the caller's.
-    - UNIMPLEMENTED: the task is already finished, or its agent refuses to be canceled.
+    - FAILED_PRECONDITION: the task is already finished, or its agent refuses to be canceled.
     """
     TaskSubscription: _grpc.UnaryStreamMultiCallable[_a2a_pb2.TaskSubscriptionRequest, _a2a_pb2.StreamResponse]
     """Follows a task that exists: its present form first, then every later update, until it is
@@ -218,7 +218,7 @@ class A2AServiceAsyncStub(A2AServiceStub):
     follows. Whoever ends the task first, agent or caller, decides how it ended.
 
     - NOT_FOUND: there is no such task, or it is not the caller's.
-    - UNIMPLEMENTED: the task is already finished, or its agent refuses to be canceled.
+    - FAILED_PRECONDITION: the task is already finished, or its agent refuses to be canceled.
     """
     TaskSubscription: _aio.UnaryStreamMultiCallable[_a2a_pb2.TaskSubscriptionRequest, _a2a_pb2.StreamResponse]  # type: ignore[assignment]
     """Follows a task that exists: its present form first, then every later update, until it is
@@ -353,7 +353,7 @@ class A2AServiceServicer(metaclass=_abc_1.ABCMeta):
         follows. Whoever ends the task first, agent or caller, decides how it ended.
 
         - NOT_FOUND: there is no such task, or it is not the caller's.
-        - UNIMPLEMENTED: the task is already finished, or its agent refuses to be canceled.
+        - FAILED_PRECONDITION: the task is already finished, or its agent refuses to be canceled.
         """
 
     @_abc_1.abstractmethod

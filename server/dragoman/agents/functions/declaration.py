@@ -38,7 +38,6 @@ def agent(function: Callable[..., Any] | None = None, /, **options: Unpack[Agent
     - `extensions`: Extension, dict with Extension's fields, or a URI. Callers must activate a required one.
     - `security_schemes`: authentication schemes in OpenAPI form ({"bearer": {"type": "http", "scheme": "bearer"}}).
       `security`: alternatives, one of which a caller needs, such as [{"bearer": []}].
-    - `state_transition_history`: capability for cards of A2A 0.3 and older.
     - `extended_skills`: skills that only authenticated callers see.
     - `default`: makes this the root agent, which serves requests that name no agent. Default: the module's first.
     - `streaming`: whether clients may stream and subscribe. Shown on the card.

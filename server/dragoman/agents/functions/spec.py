@@ -90,7 +90,6 @@ class AgentOptions(TypedDict, total=False):
     extensions: Iterable[ExtensionLike]
     security_schemes: Mapping[str, Mapping[str, Any]]
     security: Iterable[Mapping[str, Iterable[str]]]
-    state_transition_history: bool
     extended_skills: Iterable[SkillLike]
     default: bool
     streaming: bool
@@ -109,7 +108,6 @@ _FLAGS: Final[Mapping[str, bool]] = {
     "streaming": True,
     "direct": False,
     "cancelable": True,
-    "state_transition_history": False,
 }
 """Arguments that are True or False, with their defaults."""
 

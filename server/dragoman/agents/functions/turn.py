@@ -77,8 +77,13 @@ class Incoming:
         return self.message.metadata.fields["skill"].string_value if "skill" in self.message.metadata.fields else ""
 
     @cached_property
+    def message_metadata(self) -> dict[str, Any]:
+        """The metadata of the message. Integral numbers are int, which the Struct `message.metadata` has as floats."""
+        return struct_to_json(self.message.metadata)
+
+    @cached_property
     def request_metadata(self) -> dict[str, Any]:
-        """The metadata of the request (1.0 §3.2.1). `message.metadata` is the message's own."""
+        """The metadata of the request (1.0 §3.2.1)."""
         return struct_to_json(self._envelope.metadata)
 
     @cached_property

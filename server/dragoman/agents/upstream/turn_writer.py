@@ -23,7 +23,12 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_UPSTREAM_ID_CHARS = 1000  # characters of an upstream id
 
-_UNKNOWN_STATE: Final = pb.Task(metadata={"upstreamState": "unknown"}).metadata.SerializeToString()
+
+def _state_metadata(word: str) -> bytes:
+    return pb.Task(metadata={states.UPSTREAM_STATE_KEY: word}).metadata.SerializeToString()
+
+
+_UNKNOWN_STATE: Final = _state_metadata(states.UNKNOWN_STATE)
 
 
 class TurnWriter:
@@ -48,6 +53,8 @@ class TurnWriter:
         self.artifacts = ArtifactSync(new_id)
         self.held_status: StatusChange | None = None  # AUTH_REQUIRED: a stream that ends with it ends the turn
         self._answered_digest = self.state.interrupted_digest
+        shown = struct_of(turn_context.task_metadata).fields.get(states.UPSTREAM_STATE_KEY)
+        self._shows_unknown = shown is not None and shown.string_value == states.UNKNOWN_STATE
 
     async def apply(self, event: pb.StreamResponse, last_message_id: str, *, polled: bool = False) -> TurnResult | None:
         """Writes one event, and returns the result if it ends the turn. Raises ProtocolError, InvalidAgentResponse.
@@ -147,12 +154,17 @@ class TurnWriter:
     def _to_change(self, status: pb.TaskStatus, metadata: bytes = b"") -> StatusChange:
         """The status change for an upstream status.
 
-        States that no task may have become WORKING, with `upstreamState: unknown` in the metadata: the upstream task
-        goes on, and what it says next decides.
+        States that no task may have become WORKING, with `upstreamState: unknown` in the metadata of the update and of
+        the task: the upstream task goes on, and what it says next decides.
         """
         state = status.state
-        if state not in states.STORED_STATES:
+        is_unknown = state not in states.STORED_STATES
+        if is_unknown:
             metadata += _UNKNOWN_STATE  # serialized maps merge when concatenated
+        if is_unknown != self._shows_unknown:
+            self._shows_unknown = is_unknown
+            shown = _UNKNOWN_STATE if is_unknown else _state_metadata(states.word(state))
+            self._task_metadata = merge_metadata(self._task_metadata, shown)
         if state not in states.STORED_STATES - {states.SUBMITTED}:
             state = states.WORKING
         message = b""

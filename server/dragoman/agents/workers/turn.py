@@ -235,9 +235,7 @@ class RemoteTurn:
 
 
 INTERMEDIATE_STATES: Final = frozenset({states.WORKING, states.AUTH_REQUIRED})
-TURN_END_STATES: Final = frozenset(
-    {states.COMPLETED, states.FAILED, states.REJECTED, states.INPUT_REQUIRED, states.AUTH_REQUIRED}
-)
+TURN_END_STATES: Final = frozenset({*states.TERMINAL, states.INPUT_REQUIRED, states.AUTH_REQUIRED})
 """States that a turn may report while it runs, and that it may end in."""
 
 

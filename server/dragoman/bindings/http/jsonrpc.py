@@ -25,11 +25,18 @@ from dragoman.bindings.http.request import (
     error_headers,
     idempotency_key,
 )
-from dragoman.bindings.method_table import SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
+from dragoman.bindings.method_table import LIST_TASKS, SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
-from dragoman.core.errors import MethodNotFound, ParseError, PayloadTooLarge, PermissionDenied, Unauthenticated
+from dragoman.core.errors import (
+    InvalidRequest,
+    MethodNotFound,
+    ParseError,
+    PayloadTooLarge,
+    PermissionDenied,
+    Unauthenticated,
+)
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime.access import Call
@@ -114,6 +121,14 @@ class JsonRpcExchange(HttpExchange):
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
         await self.choose_row_again()
+        rows = _ROWS[self.rpc.method]
+        if (
+            self.row.op is LIST_TASKS
+            and not self.version
+            and Dialect.RUST in rows
+            and await self.pipeline.listed_dialect(self.caller, response) == Dialect.RUST.value
+        ):
+            self.row = rows[Dialect.RUST]
         return self._response(self.result(response))
 
     def extended_card(self) -> bytes:
@@ -159,7 +174,11 @@ class JsonRpcExchange(HttpExchange):
         """Sets the status, and returns the response to a failed call. `dialect`: None if its row may not be known."""
         if not self.rpc.method:  # the envelope was not read, or is invalid
             self.rpc = json_request.partial_request(self.body)
-        error_object = errors.jsonrpc_error(json_request.within_params(error), dialect or _error_dialect(self.rpc))
+        error_object = errors.jsonrpc_error(
+            json_request.within_params(error),
+            dialect or _error_dialect(self.rpc, self.versions(), error),
+            in_stream=_errors_in_stream(self.rpc.method),
+        )
         self.status = error_object["code"]
         return json_request.encode_error(self.rpc.id, error_object)
 
@@ -210,9 +229,14 @@ class JsonRpcExchange(HttpExchange):
         return Dialect(dialect) if dialect else None
 
 
-def _error_dialect(rpc: json_request.JsonRpcRequest) -> Dialect:
-    """The dialect of an error response: by the method, and by the shape of a message."""
+def _error_dialect(rpc: json_request.JsonRpcRequest, versions: Iterable[str], error: Exception) -> Dialect:
+    """The dialect of an error response: by the method, and by the shape of a message.
+
+    An error in the envelope itself has a form that is right in every version, unless the caller names 1.0.
+    """
     rows = _ROWS.get(rpc.method)
+    if isinstance(error, (ParseError, InvalidRequest)) and not rpc.method:
+        return Dialect.V1 if any(version.startswith("1") for version in versions) else Dialect.V03
     if rows is None:
         return Dialect.V03 if "/" in rpc.method else Dialect.V1
     return _dialect_by_shape(rows, rpc.params) or next(iter(rows))

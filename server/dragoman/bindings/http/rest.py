@@ -31,10 +31,11 @@ from dragoman.bindings.http.request import (
     idempotency_key,
     named_versions,
 )
-from dragoman.bindings.method_table import GET_TASK, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
+from dragoman.bindings.method_table import GET_TASK, LIST_TASKS, SEND_MESSAGE, STREAM_MESSAGE, RpcRow
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
+from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import CachedResponse, cached_encoding
 from dragoman.runtime.access import Call
@@ -174,6 +175,7 @@ class RestExchange(HttpExchange):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
+            waits_for_auth=self._route.is_google,
             dialect=dialect.value,
             extensions=self.extensions,
             cursor=self.headers.get(CURSOR_HEADER, ""),
@@ -197,7 +199,7 @@ class RestExchange(HttpExchange):
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
         row, route = self.row, self._route
-        is_rust = self._is_rust or (row.op is GET_TASK and await self._reads_rust_task(response))
+        is_rust = self._is_rust or (row.op in (GET_TASK, LIST_TASKS) and await self._reads_rust_task(response))
         codec = protojson.compile(row.response, json_mixed.JSON_RUST) if is_rust else route.codec
 
         def message() -> Message:
@@ -217,14 +219,16 @@ class RestExchange(HttpExchange):
     async def _reads_rust_task(self, response: bytes) -> bool:
         if self.row.decode is not None or self.version == "1.0":
             return False
+        if self.row.op is LIST_TASKS:
+            return await self.pipeline.listed_dialect(self.caller, response) == Dialect.RUST.value
         if isinstance(response, CachedResponse):
             return response.dialect == Dialect.RUST.value
         task_id = request_task_id(self._dialect_request)
         return await self.pipeline.operations.read.dialect_of(self.caller, task_id) == Dialect.RUST.value
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
-        row, turn, self.status = self.row, self.row.turn, 200
-        as_array = self._route.is_google and _wants_array(self.request, self._format)
+        row, turn, is_google, self.status = self.row, self.row.turn, self._route.is_google, 200
+        as_array = is_google and _wants_array(self.request, self._format)
         encoders = row.stream_encoders(base64_files=self._base64_files)
         if self._is_rust:
             encoders = event_encoders.RUST_STREAM_ENCODERS
@@ -234,7 +238,9 @@ class RestExchange(HttpExchange):
         adapt_event = event_adapter(self.extensions)
 
         def encode_event(event: Event) -> bytes:
-            return encode(adapt_event(event), turn and event.ends)
+            # In Google's form AUTH_REQUIRED is neither interrupted nor terminal: the stream goes on.
+            is_last = turn and event.ends and not (is_google and event.state == states.AUTH_REQUIRED)
+            return encode(adapt_event(event), is_last)
 
         return await self.send_events(
             events,

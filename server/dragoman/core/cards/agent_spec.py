@@ -86,7 +86,6 @@ class AgentSpec:
     """`authentication.credentials` of 0.1 cards: what private cards tell their readers. Never checked."""
     interface_descriptions: Mapping[str, str] = field(default_factory=dict)
     """`description` of interfaces on 0.3 cards, which fasta2a has, by transport."""
-    state_transition_history: bool = False  # the capability `stateTransitionHistory` of cards of 0.3 and before
     extended_skills: tuple[Skill, ...] = ()  # skills that only authenticated callers see (1.0 §3.1.11)
     default: bool = False  # whether it is the root agent, which serves requests that name no agent
     streaming: bool = True

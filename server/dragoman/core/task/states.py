@@ -27,6 +27,11 @@ EXPLAINED: Final[frozenset[int]] = INTERRUPTED | {FAILED, CANCELED, REJECTED}
 OPEN: Final[frozenset[int]] = frozenset({SUBMITTED, WORKING}) | INTERRUPTED
 STORED_STATES: Final[frozenset[int]] = OPEN | TERMINAL
 
+UPSTREAM_STATE_KEY: Final = "upstreamState"
+UNKNOWN_STATE: Final = "unknown"
+"""Key and value in the metadata of a task that is WORKING because its upstream task is in a state that 1.0 does not
+have. Before 1.0 its readers see this state; later the key has the word of the upstream task's next state."""
+
 STRICT_TRANSITIONS: Final[dict[int, frozenset[int]]] = {
     SUBMITTED: frozenset({WORKING, FAILED, CANCELED, REJECTED}),
     WORKING: frozenset(INTERRUPTED | {COMPLETED, FAILED, CANCELED}),

@@ -19,7 +19,7 @@ from google.protobuf import json_format
 
 from dragoman.core.errors import InvalidParams
 from dragoman.extensions.frameworks.sources import PRIVATE_ENV_PREFIX
-from dragoman.wire.json import remote_values
+from dragoman.wire.json import protojson, remote_values
 from dragoman_pb import _pool
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
@@ -45,6 +45,10 @@ PASSED_ENV: Final = (
 
 EXECUTOR_EXIT_TIMEOUT: Final = 3.0
 """Seconds that the process gets to exit by itself."""
+
+
+_FRAME_JSON: Final = protojson.compile(wk.ConnectResponse, protojson.JsonDialect("dragoman.worker.v1"))
+"""Integers in metadata and data are written without `.0`: agents read them as int, as from their SDK's own server."""
 
 
 def passed_environment(environment: Mapping[str, str], variables: Sequence[str]) -> dict[str, str]:
@@ -135,11 +139,7 @@ class ExecutorProcess:
 
     async def send(self, frame: wk.ConnectResponse) -> None:
         assert self._process.stdin is not None
-        try:
-            content = json_format.MessageToDict(frame, descriptor_pool=_pool.POOL)
-        except json_format.Error as error:
-            raise ValueError(str(error)) from error
-        self._process.stdin.write(orjson.dumps(content) + b"\n")
+        self._process.stdin.write(_FRAME_JSON.encode(frame) + b"\n")
         await self._process.stdin.drain()
 
     async def stop(self) -> str:

@@ -128,7 +128,6 @@ def v03_card(spec: AgentSpec, view: CardView) -> v03.AgentCard:
         url=interfaces[0].url,
         preferred_transport=interfaces[0].transport,
         additional_interfaces=interfaces,  # 0.3 §5.6.2: includes the main one
-        capabilities=v03.AgentCapabilities(state_transition_history=spec.state_transition_history),
         supports_authenticated_extended_card=view.extended,
     )
     return ParseDict(_shared_fields(spec, view, v03.OAuthFlows), card, ignore_unknown_fields=True)
@@ -161,7 +160,7 @@ def _shared_fields(
 def v03_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
     """The 0.3 card in the JSON of JSON-RPC (0.3 §5.5), with 0.3 keys only: its readers may be strict."""
     card = _v03_card_json(spec, view)
-    document = _with_interface_descriptions(spec, card)
+    document = _with_interface_descriptions(spec, card_security.with_key_locations(card))
     return _signed_document(
         document, lambda: [*card_security.v03_payloads(card), card_security.document_payload(document)], sign
     )
@@ -257,7 +256,7 @@ def _combined_card(spec: AgentSpec, view: CardView) -> dict[str, Any]:
     }
     capabilities = {**old["capabilities"], **new["capabilities"]}
     card = {**old, **new, "capabilities": capabilities, **({"securitySchemes": schemes} if schemes else {})}
-    return _with_interface_descriptions(spec, card)
+    return _with_interface_descriptions(spec, card_security.with_key_locations(card))
 
 
 def _with_interface_descriptions(spec: AgentSpec, card: dict[str, Any]) -> dict[str, Any]:

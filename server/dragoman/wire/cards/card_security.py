@@ -41,6 +41,19 @@ def security_fields(spec: AgentSpec, flows_class: type[pb.OAuthFlows] | type[v03
     }
 
 
+def with_key_locations(card: dict[str, Any]) -> dict[str, Any]:
+    """The 0.3 card with `in_` beside `in` in API key schemes: the required key of fasta2a 0.4.1 to 0.6."""
+    if "securitySchemes" not in card:
+        return card
+    schemes = card["securitySchemes"].items()
+    return {
+        **card,
+        "securitySchemes": {
+            name: {**scheme, "in_": scheme["in"]} if "in" in scheme else scheme for name, scheme in schemes
+        },
+    }
+
+
 def v01_scheme_names(spec: AgentSpec) -> list[str]:
     """The scheme names of a 0.1 card: the names of HTTP schemes, and the types of others."""
     names = [

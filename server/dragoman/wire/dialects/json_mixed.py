@@ -36,7 +36,10 @@ JSON_FASTA2A: Final = protojson.JsonDialect(
         "lf.a2a.v1.GetTaskRequest": json_proto.decode_hook(json_proto.read_history),
         "lf.a2a.v1.TaskPushNotificationConfig": json_proto.decode_hook(json_proto.read_push),
     },
-    encode_hooks={"lf.a2a.v1.SendMessageConfiguration": json_v03.encode_hook(json_v03.write_blocking)},
+    encode_hooks={
+        **json_v03.STATUS_HOOKS,
+        "lf.a2a.v1.SendMessageConfiguration": json_v03.encode_hook(json_v03.write_blocking),
+    },
 )
 """fasta2a 2.x."""
 

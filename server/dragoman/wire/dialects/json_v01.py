@@ -16,7 +16,14 @@ from uuid import uuid4
 from dragoman.core.push.configuration import OLDEST_CONFIG_ID
 from dragoman.core.task import states
 from dragoman.wire.dialects import json_proto, parts
-from dragoman.wire.dialects.json_v03 import encode_hook, read_list_push_configs, unwrap_union, wrap_union, write_push
+from dragoman.wire.dialects.json_v03 import (
+    encode_hook,
+    read_list_push_configs,
+    show_unknown,
+    unwrap_union,
+    wrap_union,
+    write_push,
+)
 from dragoman.wire.json import protojson
 from dragoman.wire.json.wellknown import Encode, FieldError, encode_struct
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -48,6 +55,8 @@ def _write_task(value: dict[str, Any]) -> dict[str, Any]:
     out |= {key: item for key, item in value.items() if key not in ("id", "contextId")}
     if "artifacts" in out:
         out["artifacts"] = [{**artifact, "index": index} for index, artifact in enumerate(value["artifacts"])]
+    if "metadata" in out:
+        show_unknown(out)
     return out
 
 
@@ -220,7 +229,10 @@ class V01StreamWriter:
         metadata = {"metadata": encode_struct(update.metadata)} if update.HasField("metadata") else {}
         if isinstance(update, pb.TaskStatusUpdateEvent):
             final = is_last or states.is_terminal(update.status.state)
-            return {"id": update.task_id, "status": _STATUS.to_dict(update.status), "final": final, **metadata}
+            value = {"id": update.task_id, "status": _STATUS.to_dict(update.status), "final": final, **metadata}
+            if metadata:
+                show_unknown(value)
+            return value
         index = self._indexes.setdefault(update.artifact.artifact_id, len(self._indexes))
         artifact = {**_ARTIFACT.to_dict(update.artifact), "index": index}
         flags = {"append": update.append, "lastChunk": update.last_chunk}

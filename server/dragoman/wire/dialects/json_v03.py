@@ -121,6 +121,32 @@ def union_member(value: dict[str, Any]) -> str:
     return "task" if "id" in value else "statusUpdate"
 
 
+def show_unknown(value: dict[str, Any]) -> None:
+    """Makes the state of a task or update with metadata `unknown`, while an upstream agent's state is.
+
+    1.0 has no such state: the task is WORKING there, and in the store.
+    """
+    status = value.get("status", {})
+    is_unknown = value["metadata"].get(states.UPSTREAM_STATE_KEY) == states.UNKNOWN_STATE
+    if is_unknown and status.get("state") == "working":
+        status["state"] = states.UNKNOWN_STATE
+
+
+def _with_status(kind: str = "") -> Callable[[Encode], Encode]:
+    head = {"kind": kind} if kind else {}
+
+    def change(value: dict[str, Any]) -> dict[str, Any]:
+        if "metadata" in value:
+            show_unknown(value)
+        return {**head, **value}
+
+    return encode_hook(change)
+
+
+STATUS_HOOKS: Final = {f"lf.a2a.v1.{name}": _with_status() for name in ("Task", "TaskStatusUpdateEvent")}
+"""Show `unknown`, for dialects without `kind`."""
+
+
 def _with_kind(kind: str) -> Callable[[Encode], Encode]:
     return encode_hook(lambda value: {"kind": kind, **value})
 
@@ -156,9 +182,9 @@ JSON_V03: Final = protojson.JsonDialect(
     },
     encode_hooks={
         "lf.a2a.v1.Part": lambda _: parts.part_encoder("kind"),
-        "lf.a2a.v1.Task": _with_kind("task"),
+        "lf.a2a.v1.Task": _with_status("task"),
         "lf.a2a.v1.Message": _with_kind("message"),
-        "lf.a2a.v1.TaskStatusUpdateEvent": _with_kind("status-update"),
+        "lf.a2a.v1.TaskStatusUpdateEvent": _with_status("status-update"),
         "lf.a2a.v1.TaskArtifactUpdateEvent": _with_kind("artifact-update"),
         "lf.a2a.v1.SendMessageConfiguration": encode_hook(_write_configuration),
         "lf.a2a.v1.TaskPushNotificationConfig": encode_hook(_write_task_push),

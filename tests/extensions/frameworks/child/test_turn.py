@@ -259,9 +259,12 @@ async def test_a_turn_stopped_by_a_drain_is_returned_to_the_server(turn: Executo
     assert sent.end == {"released": {}}
 
 
-async def test_canceled_without_a_request_fails_the_task(turn: ExecutorTurn, sent: SentFrames) -> None:
-    await turn.status("TASK_STATE_CANCELED")
-    assert sent.text == "The agent canceled this task without a cancel request."
+async def test_canceled_without_a_request_is_the_end_that_the_executor_chose(
+    turn: ExecutorTurn, sent: SentFrames
+) -> None:
+    await turn.status("TASK_STATE_CANCELED", {"parts": [{"text": "not worth it"}]})
+    status = {"state": "TASK_STATE_CANCELED", "message": {"parts": [{"text": "not worth it"}]}}
+    assert sent.end == {"status": status}
 
 
 async def test_a_cancellation_by_the_executors_own_code_fails_the_task(turn: ExecutorTurn, sent: SentFrames) -> None:

@@ -37,6 +37,13 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
         if word == "label":  # as with fasta2a's own storage, which returns the stored task
             task = await self.storage.load_task(id)
             task["metadata"][rest] = {"turns": len(task["metadata"])}
+        if word == "given":
+            rest = str((params.get("history_length"), params.get("metadata"), params["message"].get("metadata")))
+            others = await self.storage.load_task("nope"), await self.storage.load_context("never-seen")
+            rest += f" {others}"
+        if word == "withdraw":
+            await self.storage.update_task(id, state="canceled", new_messages=[agent_message("not worth it")])
+            return
         if word == "hang":
             await asyncio.sleep(1000)
         if word == "block":

@@ -183,7 +183,10 @@ class TurnStorage(their_storage.Storage):
     context_type: Any = Any
 
     async def load_task(self, task_id: str, history_length: int | None = None) -> Any:
-        task = _run_of_task(task_id).task
+        run = CURRENT_RUN.get(None)
+        if run is None or run.turn.task_id != task_id:
+            return None  # the worker's own task is the only one that its storage has
+        task = run.task
         return {**task, "history": task["history"][-history_length:]} if history_length else task
 
     async def submit_task(self, *_: Any) -> Any:
@@ -199,7 +202,8 @@ class TurnStorage(their_storage.Storage):
         return run.task
 
     async def load_context(self, context_id: str) -> Any:
-        text = _run_of_context(context_id).turn.start.get("contextState")
+        run = CURRENT_RUN.get(None)
+        text = run.turn.start.get("contextState") if run is not None and run.turn.context_id == context_id else None
         if not text:
             return None
         return pydantic.TypeAdapter(self.context_type).validate_python(json.loads(text).get("fasta2a"))

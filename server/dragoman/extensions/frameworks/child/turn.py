@@ -30,7 +30,7 @@ CANCELED = "TASK_STATE_CANCELED"
 AUTH_REQUIRED = "TASK_STATE_AUTH_REQUIRED"
 RUNNING_STATES = frozenset(("TASK_STATE_UNSPECIFIED", "TASK_STATE_SUBMITTED", WORKING))
 FINAL_STATES = frozenset(
-    ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_REJECTED", "TASK_STATE_INPUT_REQUIRED")
+    ("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", CANCELED, "TASK_STATE_REJECTED", "TASK_STATE_INPUT_REQUIRED")
 )
 """States during a turn, and states that end a turn at once."""
 
@@ -121,9 +121,6 @@ class ExecutorTurn:
             # From cancel(). The task is canceled only after execute() has stopped; its message is sent before.
             if message or self._state_update:
                 await self._send({"status": {**change, "state": WORKING}})
-        elif state == CANCELED:
-            text = {"parts": [{"text": "The agent canceled this task without a cancel request."}]}
-            self.end({**change, "state": "TASK_STATE_FAILED", "message": message or text})
         elif state in FINAL_STATES:
             self.end(change)
         elif state == AUTH_REQUIRED:
