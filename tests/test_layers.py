@@ -64,7 +64,7 @@ NEEDS_ONLY: Final = {
         "testing",
     },
     "transcoding": {"transcoding", "wire", "core"},
-    "worker": {"worker", "client", "calling", "runtime", "ports", "core", "ids"},
+    "worker": {"worker", "client", "calling", "runtime", "ports", "core", "supervision", "ids"},
     "fault_proxy": {"fault_proxy"},
 }
 """Folders that may import less of the package than their layer allows."""
