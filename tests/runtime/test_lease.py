@@ -321,7 +321,7 @@ async def test_a_direct_task_that_is_claimed_after_a_lapse_is_no_answer(tmp_path
         turn.reply("hi")
 
     async with leased(tmp_path, replies, direct=True) as (here, clock, _lease):
-        sending = asyncio.ensure_future(here.send())
+        sending = asyncio.ensure_future(here.start())
         while not here.runtime.scheduler.runs.reserved:  # noqa: ASYNC110  # every step counts here
             await asyncio.sleep(0)
         clock.now += LEASE
