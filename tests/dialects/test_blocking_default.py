@@ -69,7 +69,7 @@ async def opened(tmp_path: Path) -> AsyncIterator[Opened]:
         await go_on.wait()
         return turn.text
 
-    agents = [agent(id="quick", default=True)(held), agent(id="patient")(held), agent(id="direct", direct=True)(held)]
+    agents = [agent(id="quick", default=True)(held), agent(id="patient")(held)]
     any_port = Address("127.0.0.1", 0)
     settings = load_settings(
         {
@@ -107,17 +107,6 @@ async def send(connections: ServerConnections, call: Send, agent_id: str) -> str
 @pytest.mark.parametrize("dialect", LEFT_OPEN)
 async def test_a_send_that_leaves_it_open_returns_at_once(opened: Opened, dialect: str) -> None:
     assert await send(opened.connections, LEFT_OPEN[dialect], "quick") in ("submitted", "working")
-
-
-NOT_BLOCKING: dict[str, Send] = {
-    "0.3": ("message/send", {"message": V03, "configuration": {"blocking": False}}),
-    "1.0": ("SendMessage", {"message": V1, "configuration": {"returnImmediately": True}}),
-}
-
-
-@pytest.mark.parametrize("call", [*LEFT_OPEN.values(), *NOT_BLOCKING.values()], ids=[*LEFT_OPEN, *NOT_BLOCKING])
-async def test_a_direct_agent_keeps_no_send_that_does_not_wait(opened: Opened, call: Send) -> None:
-    assert await send(opened.connections, call, "direct") in ("submitted", "working")
 
 
 async def finish(opened: Opened, call: Send, agent_id: str) -> str:

@@ -239,8 +239,7 @@ class SendOperations:
     async def send_message(self, call: Call, request: pb.SendMessageRequest) -> bytes:
         """A serialized SendMessageResponse: the task when its turn has ended, or as it is at the wait limit.
 
-        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task,
-        even of a `direct` agent: its Message would have to be waited for.
+        With `return_immediately`, in the request or by default for calls that leave it open, it is the stored task.
         """
         configuration = request.configuration
         history = history_length(configuration, "configuration.historyLength")
@@ -256,10 +255,7 @@ class SendOperations:
         try:
             result = None
             while result is None:
-                change = await self.appends.build(call, request)
-                if not waits and change.create is not None:
-                    change.create = replace(change.create, visible=True)
-                result = await self._store_message(call, change)
+                result = await self._store_message(call, await self.appends.build(call, request))
             if message := await direct_reply(result):
                 return frames.frame(2, message.SerializeToString())
             if waits and result.record.has_open_turn:
