@@ -221,7 +221,7 @@ async def test_a_refused_coding_is_415_in_every_dialect(path: str) -> None:
         body, headers = b"{}", {"Content-Type": "application/json", "Content-Encoding": "br"}
         async with client.post(path, data=body, headers=headers) as answer:
             assert (answer.status, answer.headers["Accept-Encoding"]) == (415, "gzip, deflate")
-            assert "Content-Encoding" in (await answer.json())["error"]["message"]
+            assert "Content-Encoding" in str((await answer.json())["error"])
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
