@@ -294,7 +294,7 @@ async def test_a_setting_of_base64_rejects_bytes(tmp_path: Path) -> None:
         body = {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"file": {"fileWithBytes": "AAH/"}}]}}
         async with connections.http.post("/playground/v1/message:send", json=body) as answer:
             assert answer.status == 422
-            assert "message.parts[0].file.fileWithBytes: must be base64 text" in await answer.text()
+            assert "message.content[0].file.fileWithBytes: must be base64 text" in await answer.text()
 
 
 @pytest.mark.parametrize("form", ["bytes", "base64"])
