@@ -149,7 +149,7 @@ class Fasta2aAdapter:
             CONTEXT_ID: turn.context_id,
             "message": _to_fasta2a_message(turn.message),
         }
-        if requested.get("historyLength"):
+        if "historyLength" in requested:
             params["history_length"] = requested["historyLength"]
         if requested.get("acceptedOutputModes") and not HAS_SESSIONS:
             params["accepted_output_modes"] = requested["acceptedOutputModes"]
