@@ -93,6 +93,17 @@ async def test_a_worker_may_cancel_its_own_task(server: Server) -> None:
     assert (task.status.state, status_text(task)) == (states.CANCELED, "not worth it")
 
 
+@pytest.mark.parametrize("state", ["canceled", "completed", "failed", "rejected", "input-required"])
+async def test_a_final_state_that_a_worker_only_publishes_ends_its_turn(server: Server, state: str) -> None:
+    async with Client(server.grpc) as client:
+        task = (await client.send(message(f"publish {state}"))).task
+    name = pb.TaskState.Name(task.status.state)
+    assert (name, status_text(task)) == (
+        f"TASK_STATE_{state.upper().replace('-', '_')}",
+        "only published",
+    )
+
+
 async def test_output_goes_to_the_log_of_the_server(server: Server) -> None:
     async with Client(server.grpc) as client:
         printed = (await client.send(message("print"))).task
