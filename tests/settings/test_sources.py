@@ -190,6 +190,10 @@ def test_an_option_of_the_command_line_only_is_named_as_one(monkeypatch: pytest.
         ("slots = 2.5", '"2.5" is not an integer'),
         ("drain = 'soon'", '"soon" is not a number'),
         ("push = 'perhaps'", '"perhaps" must be true or false'),
+        (
+            "stored_bytes = '10XB'",
+            '"10XB" has no known unit; use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 16MiB',
+        ),
         ("message_bytes = 'big'", '"big" is not a size, such as 16MiB'),
     ],
 )

@@ -37,6 +37,7 @@ _TYPE_RULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("float_parsing", "float_type"), "is not a number"),
     **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
     "byte_size": "is not a size, such as 16MiB",
+    "byte_size_unit": "has no known unit; use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 16MiB",
 }
 """Texts of errors in values, by pydantic's type of the error; its own text stands for the others."""
 
