@@ -1,7 +1,4 @@
-"""Reads secrets from files: containers and service managers give them so, and no list of processes shows them.
-
-And the rule for secrets that are sent in a header.
-"""
+"""Reads secrets from files: containers and service managers give them so, and no list of processes shows them."""
 
 from __future__ import annotations
 
@@ -27,9 +24,9 @@ def read_secret(path: Path | str) -> str:
     return secret
 
 
-def check_header_secret(secret: str) -> str:
-    """Returns a secret, empty for none, that can be sent in a header. Raises ValueError, naming the rule."""
+def check_header_secret(secret: str, name: str = "") -> str:
+    """Returns a secret, empty for none, that can be sent in a header. Raises ValueError with `name` and the rule."""
     if secret != secret.strip() or not secret.isascii() or not secret.isprintable():
         rule = "must be printable ASCII on one line, without leading or trailing spaces, to fit into a header"
-        raise ValueError(rule)
+        raise ValueError(f"{name}: {rule}" if name else rule)
     return secret

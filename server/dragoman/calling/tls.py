@@ -125,10 +125,7 @@ _ADVICE_BY_MESSAGE: Final = (
 
 
 def tls_advice(failure: str, address: str = "") -> str:
-    """Returns advice on a connection that failed because of TLS; empty for other failures.
-
-    The scheme of an HTTP `address` says whether it is encrypted: a connection closed there is no fault of TLS.
-    """
+    """Advice on a failure of TLS; empty for others. An HTTP `address` says itself whether its port is encrypted."""
     advice = next((advice for text, advice in _ADVICE_BY_MESSAGE if text in failure or advice in failure), "")
     is_http = address.startswith(("http://", "https://"))
     return f"{_CONNECTION_CLOSED}; it may have stopped" if is_http and advice == _CONNECTION_CLOSED_ADVICE else advice

@@ -80,9 +80,9 @@ def read_key(server: str) -> str:
     prompt = f"API key for {server} (empty for none): "
     key = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
     try:
-        return check_header_secret(key.strip())
+        return check_header_secret(key.strip(), "the key")
     except ValueError as error:
-        raise typer.Exit(print_error(f"the key {error}", ExitCode.USAGE)) from error
+        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
 
 
 def _absolute(file: Path | None) -> str:

@@ -110,10 +110,7 @@ def _profile_of_server(ctx: typer.Context) -> tuple[str, Profile] | None:
 
 
 def _use_key(ctx: typer.Context, key: str) -> str:
-    """Callback of `--key`: by default the key in the file of DRAGOMAN_KEY_FILE, then that of the profile.
-
-    Ends the process with a usage error for a key that cannot be read, or sent in a header.
-    """
+    """Callback of `--key`: by default the key in DRAGOMAN_KEY_FILE, then that of the profile. Exits for a bad one."""
     source = getattr(ctx.get_parameter_source("key"), "name", "DEFAULT")
     place = "DRAGOMAN_KEY (environment)" if source == "ENVIRONMENT" else "--key"
     try:
@@ -122,14 +119,12 @@ def _use_key(ctx: typer.Context, key: str) -> str:
             if key:
                 raise ValueError("DRAGOMAN_KEY is set, too; remove one")
             key = read_secret(file)
-            place = f"{place}: {file}"
         elif source == "DEFAULT" and (found := _profile_of_server(ctx)) is not None:
             key, place = found[1].read_key(found[0]), f"the key of profile {found[0]}"
         return check_header_secret(key)
     except ValueError as error:
-        if ctx.resilient_parsing:  # completion: a message would garble the line that the user is typing
-            return ""
-        raise typer.Exit(print_error(f"{place}: {error}", ExitCode.USAGE)) from error
+        # completion prints nothing: a message would garble the line that the user is typing
+        raise typer.Exit(ctx.resilient_parsing or print_error(f"{place}: {error}", ExitCode.USAGE)) from error
 
 
 def http_address(server: str, need: str) -> str:

@@ -63,17 +63,12 @@ class WorkerOptions:
 
     def read_key(self) -> str:
         """Reads the key from its file; empty without a file. Raises SettingsError."""
-        file = self.key_file
-        if file is None:
+        if (file := self.key_file) is None:
             return ""
         try:
-            key = read_secret(file)
+            return check_header_secret(read_secret(file), str(file))
         except ValueError as error:
             raise SettingsError(f"--key-file: {error}") from error
-        try:
-            return check_header_secret(key)
-        except ValueError as error:
-            raise SettingsError(f"--key-file: {file}: {error}") from error
 
     async def grpc_address(self) -> str:
         """The server's gRPC address: as given, or as its card names it. Raises ClientError."""

@@ -52,10 +52,7 @@ class CallOptions:
     receive_content: ContentReceiver = read_part  # reads the contents that responses link to
 
     def __post_init__(self) -> None:
-        try:
-            check_header_secret(self.token)
-        except ValueError as error:
-            raise ValueError(f"token: {error}") from None
+        check_header_secret(self.token, "token")
         check_headers(self.headers)
 
     @property

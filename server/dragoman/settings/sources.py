@@ -125,9 +125,9 @@ def explain_setting_error(
     fields: Mapping[str, FieldInfo],
     item: ErrorDetails,
     arguments: Mapping[str, Any],
-    file: Path | None,
-    *,
+    file: Path | None = None,
     in_file: Container[str] = (),
+    *,
     in_code: bool = False,
 ) -> str:
     """One line about an invalid value: its name as the source spells it, the source, and the rule.

@@ -98,9 +98,9 @@ def test_a_task_that_is_not_named_is_named_as_the_caller_does(
     codec = protojson.compile(pb.GetTaskPushNotificationConfigRequest, dialect)
     with pytest.raises(InvalidParams, match=r"^id: is required$"):
         codec.decode(dict(params))
-    codec = protojson.compile(pb.ListTaskPushNotificationConfigsRequest, json_v03.JSON_V03)
+    listing = protojson.compile(pb.ListTaskPushNotificationConfigsRequest, json_v03.JSON_V03)
     with pytest.raises(InvalidParams, match=r"^id: is required$"):
-        codec.decode(dict(params))
+        listing.decode(dict(params))
 
 
 @pytest.mark.parametrize("id", [None, ""])
