@@ -58,7 +58,7 @@ REJECTED AUTH_REQUIRED failed input-required
 TASK_STATE_UNSPECIFIED unknown stored
 request_body_sha256 jti
 exponential backoff jitter
-redirect 30 s again
+redirect 10 s again
 TaskNotCancelable 409
 DEADLINE_EXCEEDED blocking wait
 2^53 duplicate key

@@ -22,7 +22,7 @@ from tests.postgres import free_port
 
 from dragoman.core.net.addresses import AddressPolicy, parse_allow_entry
 from dragoman.core.net.targets import OutboundPolicy
-from dragoman.ports import OutboundFailed, OutboundForbidden, OutboundHttp, OutboundResponse
+from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundHttp, OutboundResponse
 from dragoman.security.outbound import OutboundClient, OutboundTimeouts
 from dragoman.security.tls.certificate_files import CertificateFiles
 
@@ -518,8 +518,9 @@ async def test_certificates_are_verified_with_system_and_given_cas(tmp_path: Pat
             assert (await guard.post(f"https://127.0.0.1:{port}/", b"", {})).body == b"well"
             with pytest.raises(OutboundFailed, match=r"^hooks.example:\d+: its TLS certificate is invalid: .*mismatch"):
                 await guard.get(f"https://hooks.example:{port}/")
-            with pytest.raises(OutboundFailed, match=r"connection lost|invalid HTTP"):
+            with pytest.raises(OutboundFailed, match=r"connection lost|invalid HTTP") as taken:
                 await guard.get(f"http://localhost:{port}/")
+            assert not isinstance(taken.value, ConnectFailed)
         async with guarding(lookup=names) as guard:
             with pytest.raises(OutboundFailed, match="its TLS certificate is invalid: "):
                 await guard.get(f"https://localhost:{port}/")

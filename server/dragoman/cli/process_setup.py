@@ -33,9 +33,12 @@ def run_until_complete(main: Coroutine[Any, Any, T]) -> T:
     a task that an agent started raises one, only that task ends. Ctrl-C raises KeyboardInterrupt here until `Signals`
     takes it over.
     """
-    import uvloop  # of POSIX only; `flaky` runs elsewhere, too
+    loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):  # an installation for workers lacks it
+        import uvloop
 
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        loop_factory = uvloop.new_event_loop
+    with asyncio.Runner(loop_factory=loop_factory) as runner:
         loop = runner.get_loop()
         task = loop.create_task(main)
         while True:

@@ -17,7 +17,7 @@ class OutboundFailed(Exception):
 
 
 class ConnectFailed(OutboundFailed):
-    """No connection, or one closed without a response: the host is down, and not only one path."""
+    """There was no connection: the host is down, and not only one path. Nothing of the request can have arrived."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,8 +166,7 @@ class OutboundClient:
     async def _call(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | aiohttp.BytesPayload | None, limit: int
     ) -> OutboundResponse:
-        request = self._request(method, url, headers, body, self._session.timeout, _NO_RESPONSE_ERRORS)
-        async with request as (target, response):
+        async with self._request(method, url, headers, body, self._session.timeout) as (target, response):
             complete, content = await _read_body(response, limit)
             if method == "GET" and not complete:
                 raise OutboundFailed(f"{target.host_port}: responded with more than {limit} bytes")
@@ -182,7 +181,7 @@ class OutboundClient:
         """Sends a request and streams its response (`dragoman.ports.OutboundStreams`)."""
         connect = self._timeouts.connect
         timeout = aiohttp.ClientTimeout(None, connect, idle_timeout, connect)
-        async with self._request(method, url, headers, body, timeout, _CONNECT_ERRORS) as (target, response):
+        async with self._request(method, url, headers, body, timeout) as (target, response):
             _check_uncompressed(target, response)
             yield _StreamedResponse(response.status, _headers(response), response.content.iter_any)
 
@@ -203,7 +202,6 @@ class OutboundClient:
         headers: Mapping[str, str],
         body: bytes | aiohttp.BytesPayload | None,
         limits: aiohttp.ClientTimeout,
-        unconnected_errors: tuple[type[Exception], ...],
     ) -> AsyncIterator[tuple[UrlTarget, aiohttp.ClientResponse]]:
         target = self._check_url(url)
         _check_headers(headers)
@@ -228,7 +226,7 @@ class OutboundClient:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             reason = self._explain(error)
             log.info("%s: %s", target.host_port, reason, extra={"cause": repr(error)[:500]})
-            raise (ConnectFailed if isinstance(error, unconnected_errors) else OutboundFailed)(
+            raise (ConnectFailed if isinstance(error, _CONNECT_ERRORS) else OutboundFailed)(
                 f"{target.host_port}: {reason}"
             ) from None
 
@@ -297,14 +295,6 @@ class OutboundClient:
                 return "responded with invalid HTTP"
         return "connection lost"
 
-
-_NO_RESPONSE_ERRORS: Final = (
-    aiohttp.ClientConnectorError,
-    aiohttp.ClientOSError,
-    aiohttp.ConnectionTimeoutError,
-    aiohttp.ServerDisconnectedError,
-)
-"""Errors before the first byte of a response."""
 
 _CONNECT_ERRORS: Final = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError)
 """Errors before the request was sent."""

@@ -169,11 +169,12 @@ _V0_3: Final = _with_codes(
 )
 _V0_3[errors.TaskEnded] = _V0_3[errors.InvalidParams]  # in 0.3 the task id counts as an invalid parameter
 
-# In 1.0 the reason stays that of a task: its clients map reasons to exceptions, and know no other for "not found" (1.0
-# §5.4). Before 1.0 clients read numbers, statuses and names of classes, which stay.
-_NO_PUSH_CONFIG: Final = _V1_0_1[errors.TaskNotFound]._replace(reason="PUSH_NOTIFICATION_CONFIG_NOT_FOUND")
-_V0_3[errors.PushConfigNotFound] = _NO_PUSH_CONFIG
-_GOOGLE: Final = {**_V1_0_1, errors.PushConfigNotFound: _NO_PUSH_CONFIG}
+# Elsewhere the reason stays that of a task: clients map reasons to exceptions, and know no other for "not found" (1.0
+# §5.4); the official JavaScript SDK does so for 0.3, too.
+_GOOGLE: Final = {
+    **_V1_0_1,
+    errors.PushConfigNotFound: _V1_0_1[errors.TaskNotFound]._replace(reason="PUSH_NOTIFICATION_CONFIG_NOT_FOUND"),
+}
 
 _SDK_NAMES: Final = {
     -32700: "JSONParseError",

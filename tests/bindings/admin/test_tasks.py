@@ -10,7 +10,10 @@ import pytest
 from pydantic import SecretStr
 
 from dragoman import Turn, agent
-from dragoman.bindings.admin.tasks import expand_trace_url
+from dragoman.bindings.admin.tasks import expand_trace_url, push_config_message
+from dragoman.core.push.configuration import PushConfig
+from dragoman.core.push.delivery import PushRecord
+from dragoman.core.task.log import Owner, TaskRef
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
@@ -110,3 +113,13 @@ async def test_the_query_of_a_webhook_s_url_is_not_shown(tmp_path: Path) -> None
         assert [config.url for config in shown] == ["https://127.0.0.1:9/hook?..."] * 2
         own = await owner.ListTaskPushNotificationConfigs(pb.ListTaskPushNotificationConfigsRequest(task_id=task))
         assert [config.url for config in own.configs] == [url]
+
+
+@pytest.mark.parametrize(("cursor", "given_up", "delivered"), [(6, 6, 0), (5, 2, 3), (1, 3, 0), (4, 0, 4)])
+def test_events_that_were_given_up_are_not_delivered(cursor: int, given_up: int, delivered: int) -> None:
+    config = PushConfig(id="c", url="https://hook.example/")
+    ref = TaskRef(Owner("", "alice"), bytes(16))
+    record = PushRecord(
+        task=ref, config=config, created=0, last_delivered=cursor, last_sequence=6, given_up_events=given_up
+    )
+    assert push_config_message(record).delivered == delivered

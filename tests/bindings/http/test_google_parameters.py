@@ -281,7 +281,7 @@ async def test_a_missing_push_configuration_is_not_a_missing_task(path: str) -> 
     service = PushService(PushConfigNotFound())
     async with over_http(service) as client, client.get(f"{path}/pushNotificationConfigs/c") as answer:
         error = (await answer.json())["error"]
-    reason = "TASK_NOT_FOUND" if path == "/tasks/t1" else "PUSH_NOTIFICATION_CONFIG_NOT_FOUND"  # 1.0 §5.4
+    reason = "PUSH_NOTIFICATION_CONFIG_NOT_FOUND" if path in GET_PATHS else "TASK_NOT_FOUND"  # 1.0 §5.4
     assert (answer.status, error["status"], error["details"][0]["reason"]) == (404, "NOT_FOUND", reason)
     if path in GET_PATHS:
         assert error["message"] == "The task has no such push notification configuration"

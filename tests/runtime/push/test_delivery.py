@@ -504,12 +504,26 @@ async def test_an_error_status_counts_as_a_response(here: PushHarness) -> None:
     assert HOST not in here.push_scheduler.breaker
 
 
-async def test_a_path_that_times_out_does_not_stop_the_others(here: PushHarness) -> None:
-    here.receivers.answer(HOOK, then=OutboundFailed("hook.example:443: silent for 10 s"))
+PATH_FAILURES = ["silent for 10 s", "connection lost"]
+
+
+@pytest.mark.parametrize("reason", PATH_FAILURES)
+async def test_a_path_that_fails_does_not_stop_the_others(here: PushHarness, reason: str) -> None:
+    here.receivers.answer(HOOK, then=OutboundFailed(f"{HOST}: {reason}"))
     for _ in range(2 * BREAKER_THRESHOLD):
         await here.send()
     good = await here.send(url="https://hook.example/good")
     await here.until(good.id, PushState.COMPLETE)
+
+
+@pytest.mark.parametrize("reason", PATH_FAILURES)
+async def test_a_probe_whose_path_fails_shows_that_the_host_is_up(here: PushHarness, reason: str) -> None:
+    tasks = await open_breaker_of_hook(here)
+    here.receivers.answer(HOOK, then=OutboundFailed(f"{HOST}: {reason}"))
+    await here.later(SECOND)
+    for task in tasks:
+        await here.until(task, PushState.LIVE, failures=2, session=0)
+    assert HOST not in here.push_scheduler.breaker
 
 
 async def test_a_url_that_hangs_is_called_once_at_a_time(tmp_path: Path) -> None:

@@ -57,6 +57,14 @@ def test_a_certificate_gives_principal_grants_and_an_id(
     assert first.credential_id != second.credential_id
 
 
+@pytest.mark.parametrize("name", ["local:root", "shared:team", "token"])
+def test_a_certificate_of_a_reserved_name_is_rejected(
+    authenticator: CertificateAuthenticator, clients: ClientAuthority, name: str
+) -> None:
+    with pytest.raises(Unauthenticated, match="names no principal"):
+        authenticator.identify(clients.issue(name).read_bytes())
+
+
 def test_bytes_that_are_no_certificate_are_rejected(authenticator: CertificateAuthenticator) -> None:
     for data in (b"", b"nothing", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
         with pytest.raises(Unauthenticated, match="this certificate cannot be read"):

@@ -175,7 +175,7 @@ def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = 
         push.task.owner,
         url=address + question_mark + ("..." if question_mark else ""),
         state=f"PUSH_STATE_{push.state.name}",
-        delivered=push.last_delivered,
+        delivered=max(push.last_delivered - push.given_up_events, 0),
         last=push.last_sequence,
         delivering=bool(push.session) and push.lag > 0,
         next_attempt=push.due_at if push.lag and not push.session else 0,

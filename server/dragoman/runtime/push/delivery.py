@@ -77,8 +77,8 @@ class HostBreaker:
 
     After three failed connections, one request at a time probes the host until it responds, and other deliveries share
     its result: calling a host that is down costs as much as calling a healthy one, for every webhook of every new task.
-    Only failed connections count, not error statuses or timeouts, which may concern one path. State is per process and
-    lost with it, which costs a few requests.
+    Only failed connections count; a connection that is taken closes the breaker, whatever follows on it, which may
+    concern one path only. State is per process and lost with it, which costs a few requests.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class HostBreaker:
             self._hosts.popitem(last=False)
 
     def record_success(self, host: str) -> None:
-        """Records a response, of any status."""
+        """Records a request that was not a failure: for a host, one whose connection was taken."""
         was_open = host in self
         self._hosts.pop(host, None)
         if was_open:
@@ -394,7 +394,10 @@ class PushDelivery:
         except ConnectFailed as error:
             self._breaker.record_failure(self.push.config.host, str(error))
             return None, str(error)
-        except (OutboundForbidden, OutboundFailed) as error:
+        except OutboundForbidden as error:
+            return None, str(error)
+        except OutboundFailed as error:  # this path fails, but the host has taken the connection
+            self._breaker.record_success(self.push.config.host)
             return None, str(error)
         except ValueError as error:
             log.exception("an event cannot be encoded for its receiver")

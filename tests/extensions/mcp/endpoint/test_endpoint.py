@@ -49,6 +49,12 @@ async def test_requests_are_counted_by_method() -> None:
     assert 'method="tools/call"' in text
 
 
+async def test_the_address_may_end_with_a_slash() -> None:
+    async with calling() as caller:
+        caller.url += "/"
+        assert (await caller.call("echo", message="hi")).result["content"][0]["text"] == "hi"
+
+
 async def test_a_task_of_a_call_is_a_task_of_a2a() -> None:
     async with calling() as caller:
         handle = (await caller.call("echo", message="hi")).result["_meta"]["dragoman/task"]
