@@ -90,4 +90,15 @@ def test_tls_failures_get_advice_and_only_a_closed_connection_is_retried(
 ) -> None:
     assert advice in tls.tls_advice(failure)
     assert bool(tls.tls_advice(failure)) is bool(advice)
-    assert tls.with_advice("there", ServerUnavailable.for_reason(failure)).is_temporary is is_temporary
+    for address in ("there", "http://there"):
+        assert tls.with_advice(address, ServerUnavailable.for_reason(failure)).is_temporary is is_temporary
+
+
+@pytest.mark.parametrize("failure", ["Socket closed", "[Errno 104] Connection reset by peer"])
+def test_a_connection_closed_at_an_http_address_gets_no_advice_on_grpc(failure: str) -> None:
+    closed = "the server closed the connection; it may have stopped"
+    over_grpc = tls.with_advice("there:1", ServerUnavailable.for_reason(failure)).message
+    assert "grpcs://" in over_grpc
+    assert tls.with_advice("http://there", ServerUnavailable.for_reason(failure)).message.endswith(closed)
+    # The card of an HTTP server may name the gRPC address of a call: the user has given the former.
+    assert tls.tls_advice(over_grpc, "https://there") == tls.tls_advice(closed, "http://there") == closed

@@ -51,6 +51,24 @@ def run(tmp_path: Path) -> Run:
     return run
 
 
+def test_a_key_that_no_header_can_carry_is_one_line_before_any_connection(run: Run, tmp_path: Path) -> None:
+    rule = "must be printable ASCII on one line, without leading or trailing spaces, to fit into a header\n"
+    (file := tmp_path / "key").write_text("a b\nc\n")
+    for address in ("http://127.0.0.1:1", "127.0.0.1:1"):
+        there = ("list", "--server", address)
+        assert run(*there, "--key", "a\nb").err == f"error: --key: {rule}"
+        assert run(*there, DRAGOMAN_KEY="\u00e9").err == f"error: DRAGOMAN_KEY (environment): {rule}"
+        in_file = run(*there, DRAGOMAN_KEY_FILE=str(file))
+        assert (in_file.code, in_file.err) == (2, f"error: DRAGOMAN_KEY_FILE (environment): {rule}")
+        twice = run(*there, DRAGOMAN_KEY="a", DRAGOMAN_KEY_FILE=str(file))
+        assert twice.err == "error: DRAGOMAN_KEY_FILE (environment): DRAGOMAN_KEY is set, too; remove one\n"
+        assert run("login", address, stdin="\u00e9\n").err == f"error: the key: {rule}"
+    folder = tmp_path / "dragoman"
+    folder.mkdir()
+    (folder / "profiles.json").write_text(json.dumps({"default": {"server": "127.0.0.1:1", "key": "\u00e9"}}))
+    assert run("list").err == f"error: the key of profile default: {rule}"
+
+
 def test_commands_use_the_server_and_the_key_of_the_profile(run: Run, secured: Server, key: tuple[Path, str]) -> None:
     result = run("login", secured.http, stdin=f"{key[1]}\n")
     assert (result.code, result.err) == (0, "")

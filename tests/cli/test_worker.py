@@ -132,7 +132,7 @@ def test_a_rejected_worker_prints_the_reason_and_exits(
     [
         (None, "absent.key cannot be read: No such file or directory"),
         ("", "bad.key is empty; write the value into it"),
-        ("one\ntwo", "must contain one line with an API key or a token"),
+        ("one\ntwo", "bad.key: must be printable ASCII on one line"),
     ],
 )
 def test_an_invalid_key_file_is_reported(app: Path, content: str | None, text: str) -> None:

@@ -51,6 +51,8 @@ async def card_server() -> AsyncIterator[TestServer]:
             return web.Response(body=b" " * (CLIENT_CARD_MAX_BYTES + 1))
         if request.path.startswith("/moved"):
             raise web.HTTPFound("http://elsewhere.example/card")
+        if request.path.startswith("/nobody"):
+            return web.json_response({"error": {"code": 404, "message": "No such agent"}}, status=404)
         return web.Response(status=404)
 
     application = web.Application()
@@ -64,6 +66,8 @@ async def test_cards_that_cannot_be_used_are_errors_that_say_why(card_server: Te
     url, options = str(card_server.make_url("")).rstrip("/"), CallOptions(token="secret")
     with pytest.raises(NotFound, match="there is no card at"):
         await fetch_agent_card(url, options)
+    with pytest.raises(NotFound, match=r"there is no card at .*/nobody: No such agent$"):
+        await fetch_agent_card(f"{url}/nobody", options)
     with pytest.raises(ProtocolError, match=f"longer than {CLIENT_CARD_MAX_BYTES} bytes"):
         await fetch_agent_card(f"{url}/long", options)
     # The token is for this server, so the redirect is not followed.

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.calling.errors import ClientError
+from dragoman.client import connect
 from dragoman.client.options import CallOptions
 
 
@@ -18,6 +19,15 @@ def test_a_token_is_a_header_of_each_call_and_never_shown() -> None:
     assert CallOptions(token="one", headers={"Authorization": "Basic two"}).request_headers == {
         "Authorization": "Basic two"
     }
+
+
+def test_what_no_header_can_carry_is_refused_before_any_call() -> None:
+    with pytest.raises(ValueError, match=r"^token: must be printable ASCII on one line"):
+        CallOptions(token="a\nb")
+    with pytest.raises(ValueError, match=r"^headers\.X-Team: must be printable ASCII"):
+        CallOptions(headers={"X-Team": "bl\u00fce"})
+    with pytest.raises(ValueError, match=r"^token: must be printable ASCII on one line"):
+        connect("http://127.0.0.1:1", token="a\nb")
 
 
 def test_a_transport_has_the_limits_and_the_prefix_of_its_calls() -> None:

@@ -97,10 +97,16 @@ async def test_an_invalid_envelope_is_rejected_with_its_code(
 
 @pytest.mark.parametrize("version", ["", "0.1", "0.2", "0.3", "1.0"])
 @pytest.mark.parametrize(
-    ("body", "literal"), [("{", "Invalid JSON payload"), ("[]", "Request payload validation error")]
+    ("body", "literal"),
+    [
+        ("{", "Invalid JSON payload"),
+        ("[]", "Request payload validation error"),
+        (call("nope"), "Method not found"),
+        (call("tasks/nope"), "Method not found"),
+    ],
 )
-async def test_the_text_of_an_unreadable_envelope_is_literal_unless_the_caller_names_1_0(
-    connections: ServerConnections, body: str, literal: str, version: str
+async def test_the_text_of_an_invalid_envelope_is_literal_unless_the_caller_names_1_0(
+    connections: ServerConnections, body: Any, literal: str, version: str
 ) -> None:
     _, response = await post(connections, body, **({"A2A-Version": version} if version else {}))
     error = response["error"]

@@ -88,7 +88,7 @@ def test_settings_come_from_every_source(site: Path, monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize(
     ("file", "error"),
     [
-        ("[extensions.demo]\nsize = 0\n", r'^demo_size \(.*toml\): "0" must be greater than or equal to 1$'),
+        ("[extensions.demo]\nsize = 0\n", r'^demo-size \(.*toml\): "0" must be greater than or equal to 1$'),
         ("[extensions.demo]\nsise = 4\n", r"^extensions\.demo\.sise \(.*toml\): is not a setting; "),
         ("[extensions.nothing]\nsize = 4\n", r"^extensions\.nothing \(.*toml\): is not a setting; "),
         ("extensions = 4\n", r"^extensions\. \(.*toml\): is not a setting; "),

@@ -160,7 +160,7 @@ def test_an_invalid_line_of_the_file_is_reported_with_the_file() -> None:
         load_settings({})
     first, second = sorted(str(caught.value).splitlines())
     assert first == "blue (dragoman.toml): is not a setting; remove it; `dragoman serve --help` lists the settings"
-    assert second == "error_table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
+    assert second == "error-table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
 
 
 def test_an_unknown_name_in_the_file_is_rejected_with_the_nearest_name() -> None:
@@ -190,6 +190,10 @@ def test_an_option_of_the_command_line_only_is_named_as_one(monkeypatch: pytest.
         ("slots = 2.5", '"2.5" is not an integer'),
         ("drain = 'soon'", '"soon" is not a number'),
         ("push = 'perhaps'", '"perhaps" must be true or false'),
+        (
+            "stored_bytes = '10XB'",
+            '"10XB" has no known unit; use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 16MiB',
+        ),
         ("message_bytes = 'big'", '"big" is not a size, such as 16MiB'),
     ],
 )
@@ -197,7 +201,7 @@ def test_a_value_of_another_type_is_rejected_with_the_type(line: str, rule: str)
     Path("dragoman.toml").write_text(line)
     with pytest.raises(SettingsError) as caught:
         load_settings({})
-    assert str(caught.value) == f"{line.partition(' ')[0]} (dragoman.toml): {rule}"
+    assert str(caught.value) == f"{line.partition(' ')[0].replace('_', '-')} (dragoman.toml): {rule}"
 
 
 def test_invalid_toml_is_reported_with_its_position() -> None:
@@ -307,14 +311,26 @@ def test_every_source_takes_a_secret_from_a_file_and_the_command_line_goes_first
         load_settings({"token_file": str(tmp_path / "absent")})
     monkeypatch.delenv("DRAGOMAN_TOKEN_FILE")
     DEFAULT_CONFIG_FILE.write_text('token-file = "absent"\ntoken = "another"\n')
-    with pytest.raises(SettingsError, match=r"^token_file \(dragoman.toml\): token is set, too; remove one$"):
+    with pytest.raises(SettingsError, match=r"^token-file \(dragoman.toml\): token is set, too; remove one$"):
         load_settings({})
 
 
 def test_an_invalid_secret_of_a_file_on_the_command_line_is_reported_there(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("nonsense")
-    with pytest.raises(SettingsError, match=r"^--store \(command line\): "):
+    with pytest.raises(SettingsError, match=r"^--store-file \(command line\): "):
         load_settings({"store_file": str(tmp_path / "store")})
+
+
+def test_an_invalid_secret_of_a_file_is_reported_with_the_key_of_that_file(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("two\nlines")
+    DEFAULT_CONFIG_FILE.write_text(f'token-file = "{tmp_path / "token"}"\n')
+    with pytest.raises(SettingsError, match=r"^token-file \(dragoman.toml\): must be printable ASCII on one line"):
+        load_settings({})
+    with pytest.raises(SettingsError, match=r"^--token-file \(command line\): must be printable ASCII on one line"):
+        load_settings({"token_file": str(tmp_path / "token")})
+    DEFAULT_CONFIG_FILE.write_text("token-file = 3\n")
+    with pytest.raises(SettingsError, match=r"^token-file \(dragoman.toml\): must be the path of a file, in quotes$"):
+        load_settings({})
 
 
 def test_an_invalid_secret_is_reported_with_the_variable_of_its_file(

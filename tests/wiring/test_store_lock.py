@@ -123,7 +123,9 @@ def test_a_store_that_was_served_and_is_empty_is_refused(tmp_path: Path) -> None
         assert store.stat().st_size > 0, "a start that is killed now is repeated"
     with store.open("wb"):
         pass
-    refused = pytest.raises(StoreFileError, match=r"tasks\.db was served before, and is empty now: .*dragoman restore")
+    refused = pytest.raises(
+        StoreFileError, match=r"tasks\.db was served before, and is empty now: .*Move it away .*dragoman restore"
+    )
     with refused, hold_store(store):
         pass
     store.unlink()

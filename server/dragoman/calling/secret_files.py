@@ -14,11 +14,19 @@ def read_secret(path: Path | str) -> str:
     try:
         if file.exists() and not file.is_file():
             raise ValueError(f"{file} is not a regular file")
-        secret = file.read_text("utf-8").strip()
+        secret = file.read_text("utf-8-sig").strip()  # editors on Windows write a byte order mark
     except UnicodeDecodeError as error:
         raise ValueError(f"{file} cannot be read: it is not text in UTF-8") from error
     except OSError as error:
         raise ValueError(f"{file} cannot be read: {error.strerror or error}") from error
     if not secret:  # a secret that was not mounted would turn authentication off
         raise ValueError(f"{file} is empty; write the value into it")
+    return secret
+
+
+def check_header_secret(secret: str, name: str = "") -> str:
+    """Returns a secret, empty for none, that can be sent in a header. Raises ValueError with `name` and the rule."""
+    if secret != secret.strip() or not secret.isascii() or not secret.isprintable():
+        rule = "must be printable ASCII on one line, without leading or trailing spaces, to fit into a header"
+        raise ValueError(f"{name}: {rule}" if name else rule)
     return secret

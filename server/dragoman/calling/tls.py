@@ -94,8 +94,9 @@ def _open_channel(channels: Any, address: str, options: Any, ca: Path | None, ce
     return channels.secure_channel(target, credentials, options=options)
 
 
+_CONNECTION_CLOSED: Final = "the server closed the connection"
 _CONNECTION_CLOSED_ADVICE: Final = (
-    "the server closed the connection. If its port is encrypted, try grpcs://HOST:PORT; if it requires a client "
+    f"{_CONNECTION_CLOSED}. If its port is encrypted, try grpcs://HOST:PORT; if it requires a client "
     "certificate, pass --cert"
 )
 
@@ -118,20 +119,23 @@ _ADVICE_BY_MESSAGE: Final = (
     ("selected ALPN", "the port serves HTTP, not gRPC; use the gRPC port"),
     ("Socket closed", _CONNECTION_CLOSED_ADVICE),
     ("Connection reset", _CONNECTION_CLOSED_ADVICE),
+    (_CONNECTION_CLOSED, _CONNECTION_CLOSED_ADVICE),
 )
 """Advice by a fragment of the library's message; the first match counts."""
 
 
-def tls_advice(failure: str) -> str:
-    """Returns advice on a connection that failed because of TLS; empty for other failures."""
-    return next((advice for text, advice in _ADVICE_BY_MESSAGE if text in failure or advice in failure), "")
+def tls_advice(failure: str, address: str = "") -> str:
+    """Advice on a failure of TLS; empty for others. An HTTP `address` says itself whether its port is encrypted."""
+    advice = next((advice for text, advice in _ADVICE_BY_MESSAGE if text in failure or advice in failure), "")
+    is_http = address.startswith(("http://", "https://"))
+    return f"{_CONNECTION_CLOSED}; it may have stopped" if is_http and advice == _CONNECTION_CLOSED_ADVICE else advice
 
 
 def with_advice(address: str, failure: ClientError) -> ClientError:
     """Returns the failure of a call to an address, with advice in place of the library's text if there is some."""
-    advice = tls_advice(failure.message)
+    advice = tls_advice(failure.message, address)
     if not advice or not isinstance(failure, ServerUnavailable):
         return failure
     advised = ServerUnavailable.for_address(address, advice, may_have_arrived=failure.may_have_arrived)
-    advised.is_temporary = advice == _CONNECTION_CLOSED_ADVICE  # a server that stops closes connections too
+    advised.is_temporary = advice.startswith(_CONNECTION_CLOSED)  # a server that stops closes connections too
     return advised

@@ -126,7 +126,7 @@ def run_command(server: str, command: Callable[[], Any]) -> NoReturn:
 def _print_client_error(server: str, error: ClientError) -> ExitCode:
     code = ExitCode.NOT_FOUND if isinstance(error, NotFound) else ExitCode.UNAVAILABLE
     if error.unreachable:
-        if advice := tls.tls_advice(error.message):
+        if advice := tls.tls_advice(error.message, server):
             return print_error(f"{server}: {advice}", code, name=error.code)
         reason = error.message.rpartition(": ")[2]
         if is_resolution_failure(error.message):

@@ -12,6 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
+from dragoman.calling.secret_files import check_header_secret
 from dragoman.cli import ExitCode, print_error, profiles
 from dragoman.cli.commands import Command, argument, flag, option, run_command
 from dragoman.cli.options import DEFAULT_SERVER, Ca, Cert, Json, check_server
@@ -75,10 +76,13 @@ def logout(profile: ProfileName = "") -> ExitCode:
 
 
 def read_key(server: str) -> str:
-    """Reads a key without echo, or the first line of stdin if that is not a terminal."""
-    if sys.stdin.isatty():
-        return getpass.getpass(f"API key for {server} (empty for none): ").strip()
-    return sys.stdin.readline().strip()
+    """Reads a key without echo, or the first line of stdin if that is not a terminal. Exits for an invalid one."""
+    prompt = f"API key for {server} (empty for none): "
+    key = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
+    try:
+        return check_header_secret(key.strip(), "the key")
+    except ValueError as error:
+        raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
 
 
 def _absolute(file: Path | None) -> str:

@@ -17,7 +17,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling import tls
-from dragoman.calling.secret_files import read_secret
+from dragoman.calling.secret_files import check_header_secret, read_secret
+from dragoman.cli import ExitCode, print_error
 from dragoman.cli.commands import argument, flag, option
 from dragoman.cli.output import state_name
 from dragoman.cli.profiles import Profile, find_profile
@@ -109,14 +110,21 @@ def _profile_of_server(ctx: typer.Context) -> tuple[str, Profile] | None:
 
 
 def _use_key(ctx: typer.Context, key: str) -> str:
-    if not _is_given(ctx, "key") and (file := os.environ.get("DRAGOMAN_KEY_FILE")):
-        try:
-            return read_secret(file)
-        except ValueError as error:
-            raise typer.BadParameter(f"DRAGOMAN_KEY_FILE (environment): {error}") from error
-    if _is_given(ctx, "key") or (found := _profile_of_server(ctx)) is None:
-        return key
-    return found[1].read_key(found[0])
+    """Callback of `--key`: by default the key in DRAGOMAN_KEY_FILE, then that of the profile. Exits for a bad one."""
+    source = getattr(ctx.get_parameter_source("key"), "name", "DEFAULT")
+    place = "DRAGOMAN_KEY (environment)" if source == "ENVIRONMENT" else "--key"
+    try:
+        if (file := os.environ.get("DRAGOMAN_KEY_FILE")) and source != "COMMANDLINE":
+            place = "DRAGOMAN_KEY_FILE (environment)"
+            if key:
+                raise ValueError("DRAGOMAN_KEY is set, too; remove one")
+            key = read_secret(file)
+        elif source == "DEFAULT" and (found := _profile_of_server(ctx)) is not None:
+            key, place = found[1].read_key(found[0]), f"the key of profile {found[0]}"
+        return check_header_secret(key)
+    except ValueError as error:
+        # completion prints nothing: a message would garble the line that the user is typing
+        raise typer.Exit(ctx.resilient_parsing or print_error(f"{place}: {error}", ExitCode.USAGE)) from error
 
 
 def http_address(server: str, need: str) -> str:

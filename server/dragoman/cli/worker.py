@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling.errors import ClientError
-from dragoman.calling.secret_files import read_secret
+from dragoman.calling.secret_files import check_header_secret, read_secret
 from dragoman.cli import ExitCode, logs, print_error, process_setup
 from dragoman.cli.commands import Command, argument, option
 from dragoman.cli.serve.options import help_with_examples, option_parameters, worker_options
@@ -63,16 +63,12 @@ class WorkerOptions:
 
     def read_key(self) -> str:
         """Reads the key from its file; empty without a file. Raises SettingsError."""
-        file = self.key_file
-        if file is None:
+        if (file := self.key_file) is None:
             return ""
         try:
-            key = read_secret(file)
+            return check_header_secret(read_secret(file), str(file))
         except ValueError as error:
             raise SettingsError(f"--key-file: {error}") from error
-        if not key.isascii() or not key.isprintable():
-            raise SettingsError(f"--key-file: {file} must contain one line with an API key or a token")
-        return key
 
     async def grpc_address(self) -> str:
         """The server's gRPC address: as given, or as its card names it. Raises ClientError."""

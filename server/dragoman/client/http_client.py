@@ -141,13 +141,21 @@ async def fetch_agent_card(url: str, options: CallOptions) -> tuple[bytes, str]:
     if last.is_redirect:
         location = last.headers.get("location", "")[:500]
         raise ProtocolError(f"{last.url} responded with a redirect to {location}; use that address")
-    failures = [ClientError.from_response(response.status, response.headers, None) for response in responses]
+    failures = [ClientError.from_response(one.status, one.headers, _parse_json(one.document)) for one in responses]
     if last.is_conclusive:
         failure = failures[-1]
         remote_error = replace(failure.remote_error, message=f"{last.url}: {failure.message}")
         raise ClientError.from_remote_error(remote_error, type(failure))
     message = f"there is no card at {url}: {failures[0].message}"
     raise NotFound("NOT_FOUND", message, reason="AGENT_NOT_FOUND")
+
+
+def _parse_json(document: bytes) -> Any:
+    """The JSON of an error's body; None if it is none, such as a page of a proxy."""
+    try:
+        return remote_values.loads(document)
+    except ValueError:
+        return None
 
 
 async def _get_card(

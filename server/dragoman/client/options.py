@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 from dragoman.calling import tls
 from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError, ResponseErrors
+from dragoman.calling.secret_files import check_header_secret
 from dragoman.calling.transport import TransportLimits, TransportOptions, WireTrace, no_wire_trace
-from dragoman.core.agent_sources import FileForm
+from dragoman.core.agent_sources import FileForm, check_headers
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.wire.content_links import ContentLink
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -36,7 +37,7 @@ _CHANNEL_OPTIONS: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallOptions:
-    """Settings of calls to a server, over any binding."""
+    """Settings of calls to a server, over any binding. Raises ValueError for a token or headers that cannot be sent."""
 
     token: str = field(default="", repr=False)  # an API key or any other bearer token
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # headers of each call; metadata over gRPC
@@ -49,6 +50,10 @@ class CallOptions:
     """Seconds without a byte after which an HTTP stream or a response counts as broken; None for no limit. The response
     to a send has no limit: some servers respond only when the task has ended."""
     receive_content: ContentReceiver = read_part  # reads the contents that responses link to
+
+    def __post_init__(self) -> None:
+        check_header_secret(self.token, "token")
+        check_headers(self.headers)
 
     @property
     def request_headers(self) -> dict[str, str]:

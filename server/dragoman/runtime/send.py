@@ -106,8 +106,8 @@ class AppendBuilder:
             envelope.metadata.CopyFrom(request.metadata)
         if modes := configuration.accepted_output_modes:
             envelope.configuration.accepted_output_modes.extend(modes)
-        if length := configuration.history_length:
-            envelope.configuration.history_length = length
+        if configuration.HasField("history_length"):
+            envelope.configuration.history_length = configuration.history_length
         if spec.extensions and (extensions := _active_extensions(spec, call)):
             envelope.message.extensions.extend(extensions)
         idempotency_key = self._idempotency_key(call, message)

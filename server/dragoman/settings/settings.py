@@ -7,7 +7,6 @@ working directory, if present), default. Nothing else reads the environment.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any, Final, Self
 
 from pydantic import BaseModel, ConfigDict, SecretStr
@@ -73,7 +72,7 @@ class Settings(BaseModel):
         given = read_secret_files(given, secrets, lambda name: f"--{name.replace('_', '-')} (command line)")
         values = {**settings_environment(), **given}
         file, in_file = read_config_file(values.get("config"))
-        in_file = read_secret_files(flatten_tables(in_file), secrets, lambda name: f"{name} ({file})")
+        in_file = read_secret_files(flatten_tables(in_file), secrets, lambda name: f"{name.replace('_', '-')} ({file})")
         values = {**in_file, **({"config": file} if file else {}), **values}
         groups = read_groups(own_groups() | extension_groups(), values)
         of_server = {name: groups[name] for name in own_groups()}
@@ -213,8 +212,8 @@ def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Set
     try:
         return Settings(**given)
     except InvalidGroups as error:
-        file, _ = read_config_file({**settings_environment(), **given}.get("config"))
-        raise SettingsError(_explain(error, given, file, in_code=in_code)) from error
+        config = read_config_file({**settings_environment(), **given}.get("config"))
+        raise SettingsError(_explain(error, given, *config, in_code=in_code)) from error
 
 
 def load_worker_settings(arguments: Mapping[str, Any]) -> Settings:
@@ -226,12 +225,12 @@ def load_worker_settings(arguments: Mapping[str, Any]) -> Settings:
             {**read_environment(arguments, secret_options() & set(arguments)), **given},
         )
     except InvalidGroups as error:
-        raise SettingsError(_explain(error, given, None)) from error
+        raise SettingsError(_explain(error, given)) from error
     values: dict[str, Any] = {name: groups[name] for name in own_groups()}
     return Settings.model_construct(**values, extensions=groups_by_extension(groups))
 
 
-def _explain(error: InvalidGroups, given: Mapping[str, Any], file: Path | None, *, in_code: bool = False) -> str:
-    """One line for each invalid setting."""
+def _explain(error: InvalidGroups, given: Mapping[str, Any], *config: Any, in_code: bool = False) -> str:
+    """One line for each invalid setting. `config`: the TOML file, if there is one, and its values."""
     fields = setting_fields()
-    return "\n".join(explain_setting_error(fields, item, given, file, in_code=in_code) for item in error.errors)
+    return "\n".join(explain_setting_error(fields, item, given, *config, in_code=in_code) for item in error.errors)

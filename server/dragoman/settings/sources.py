@@ -6,7 +6,7 @@ import difflib
 import os
 import re
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ _TYPE_RULES: Final[Mapping[str, str]] = {
     **dict.fromkeys(("float_parsing", "float_type"), "is not a number"),
     **dict.fromkeys(("bool_parsing", "bool_type"), "must be true or false"),
     "byte_size": "is not a size, such as 16MiB",
+    "byte_size_unit": "has no known unit; use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB, such as 16MiB",
 }
 """Texts of errors in values, by pydantic's type of the error; its own text stands for the others."""
 
@@ -90,8 +91,10 @@ def read_secret_files(values: Mapping[str, Any], secrets: Iterable[str], spell: 
         if name in read:
             raise SettingsError(f"{spell(file)}: {spell(name).partition(' ')[0]} is set, too; remove one")
         try:
-            read[name] = read_secret(read.pop(file))
-        except (TypeError, ValueError) as error:
+            if not isinstance(path := read.pop(file), str | Path):
+                raise ValueError("must be the path of a file, in quotes")
+            read[name] = read_secret(path)
+        except ValueError as error:
             raise SettingsError(f"{spell(file)}: {error}") from error
     return read
 
@@ -122,27 +125,31 @@ def explain_setting_error(
     fields: Mapping[str, FieldInfo],
     item: ErrorDetails,
     arguments: Mapping[str, Any],
-    file: Path | None,
+    file: Path | None = None,
+    in_file: Container[str] = (),
     *,
     in_code: bool = False,
 ) -> str:
     """One line about an invalid value: its name as the source spells it, the source, and the rule.
 
-    `arguments` are the values of the command line, or `in_code` of a function; `file` is the TOML file that was read.
+    `arguments` are the values of the command line, or `in_code` of a function; `file` is the TOML file that was read,
+    and `in_file` its names. A secret of a file is named as the setting with the path of that file.
     """
     name = str(item["loc"][0])
-    option = "--" + name.replace("_", "-")
     if name not in fields:
         source = "argument" if name in arguments else file
         return f"{name} ({source}): {_explain_unknown_name(name, set(fields) - {'config'})}"
-    if name in arguments or file_setting(name) in arguments:
-        source = f"{name} (argument)" if in_code else f"{'APP' if name == 'app' else option} (command line)"
+    if given := {name, file_setting(name)} & set(arguments):
+        spelled = max(given)
+        option = "APP" if name == "app" else "--" + spelled.replace("_", "-")
+        source = f"{spelled} (argument)" if in_code else f"{option} (command line)"
     elif given := {ENV_PREFIX + one.upper() for one in (name, file_setting(name))} & {
         key.upper() for key, value in os.environ.items() if value
     }:
         source = f"{min(given)} (environment)"
     else:
-        source = f"{name} ({file or 'default'})"
+        spelled = file_setting(name) if file_setting(name) in in_file else name
+        source = f"{spelled.replace('_', '-')} ({file or 'default'})"
     if item["type"] == "value_error":
         return f"{source}: {item['ctx']['error']}"
     if isinstance(fields[name].default, SecretStr):

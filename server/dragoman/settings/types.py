@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
 
 from dragoman.bindings.cards import CardVersions
+from dragoman.calling.secret_files import check_header_secret
 from dragoman.core import agent_sources
 from dragoman.core.access import caller_credentials, identity, jwt_claims
 from dragoman.core.access.identity import Isolation
@@ -193,9 +194,7 @@ def _check_headers(value: SecretStr) -> SecretStr:
 
 
 def _check_token(value: SecretStr) -> SecretStr:
-    token = value.get_secret_value()
-    if token != token.strip() or not token.isascii() or not token.isprintable():
-        raise ValueError("must be printable ASCII without leading or trailing spaces, to fit into a header")
+    token = check_header_secret(value.get_secret_value())
     if token.startswith(caller_credentials.API_KEY_PREFIX):
         raise ValueError("is an API key, which identifies a client; choose a random text as the server's token")
     return value

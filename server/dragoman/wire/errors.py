@@ -83,7 +83,7 @@ class RequestLineTooLong(errors.InvalidRequest):
 
 
 class HeaderTooLong(errors.InvalidRequest):
-    """A header is longer than this server accepts."""
+    """A header is longer, or the headers are more, than this server accepts."""
 
 
 class ContentCodingNotSupported(errors.InvalidRequest):

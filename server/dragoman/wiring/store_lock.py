@@ -101,7 +101,8 @@ def hold_store(store: Path) -> Iterator[StoreLock]:
         if existed and notice.exists() and not os.fstat(file).st_size:
             raise StoreFileError(
                 f"{store} was served before, and is empty now: all its tasks are gone from it. Look for what has "
-                f"truncated it, and restore a backup (dragoman restore); to begin with no tasks, remove {store}"
+                "truncated it. Move it away with the files beside it that begin with its name, and restore a backup "
+                f"(dragoman restore); to begin with no tasks, remove {store}"
             )
         if not existed:
             connect(store).close()  # writes its header: without one, a start that was killed would have emptied it

@@ -11,9 +11,10 @@ from pydantic import SecretStr
 
 from dragoman import Turn, agent
 from dragoman.bindings.admin.tasks import expand_trace_url, push_config_message
+from dragoman.core.names import Owner
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
-from dragoman.core.task.log import Owner, TaskRef
+from dragoman.core.task.log import TaskRef
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -196,7 +197,7 @@ async def test_a_card_over_json_rpc_is_served_by_aiohttp() -> None:
         (b"GET //healthz HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
         (b"GET /tasks/" + b"x" * 3000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n", 200),
         (b"GET /tasks/t1 HTTP/1.1\r\n" + b"X: y\r\n" * 80 + b"Host: localhost\r\n\r\n", 200),
-        (b"GET /tasks/t1 HTTP/1.1\r\n" + b"X: y\r\n" * 120 + b"Host: localhost\r\n\r\n", 400),
+        (b"GET /tasks/t1 HTTP/1.1\r\n" + b"X: y\r\n" * 120 + b"Host: localhost\r\n\r\n", 431),
         (b"BREW /tasks/t1 HTTP/1.1\r\nHost: localhost\r\n\r\n", 400),
         (b"GET /tasks/t1 HTTP/1.1\r\nHost: localhost\r\nContent-Length: x\r\n\r\n", 400),
         (b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\n{} ", 400),
@@ -231,6 +232,25 @@ async def test_invalid_http_is_rejected_with_the_rule_but_not_quoted(head: bytes
     message = json.loads(body)["message"]
     assert (status, message.partition(" (")[0]) == (400, f"the request is not valid HTTP/1.1: {rule}")
     assert "secret" not in message
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "rule"),
+    [
+        (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: secret\r\n" * 96, 431, "a request may have at most 96 headers"),
+        (b"GET / HTTP/1.1\r\nHost: a\r\nX: %b\r\n" % (b"x" * 16385), 431, "a header may have at most 16384 bytes"),
+        (b"GET /%b HTTP/1.1\r\nHost: a\r\n" % (b"x" * 8191), 414, "a request line may have at most 8190 bytes"),
+    ],
+)
+async def test_a_head_over_a_limit_is_rejected_and_logged_with_the_limit(
+    head: bytes, status: int, rule: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    async with serving() as bound, RawClient.connect(bound) as client:
+        await client.send(head + b"\r\n")
+        answered, body = await client.read_response()
+    assert (answered, json.loads(body)["message"]) == (status, rule)
+    assert f"invalid HTTP request: {rule}" in caplog.messages
 
 
 async def test_a_large_request_is_served_by_aiohttp() -> None:

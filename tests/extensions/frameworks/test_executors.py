@@ -76,13 +76,14 @@ async def test_metadata_that_a_worker_sets_in_its_storage_is_that_of_the_task(se
         assert MessageToDict(await client.get(task.id))["metadata"] == {"my_key": {"turns": 0}}
 
 
-async def test_a_worker_gets_what_the_request_has_and_nothing_of_other_tasks(server: Server) -> None:
+@pytest.mark.parametrize("length", [7, 0])
+async def test_a_worker_gets_what_the_request_has_and_nothing_of_other_tasks(server: Server, length: int) -> None:
     request = message("given")
     request.metadata.update({"n": 1, "big": 9007199254740991, "half": 0.5})
-    configuration = pb.SendMessageConfiguration(history_length=7)
+    configuration = pb.SendMessageConfiguration(history_length=length)
     async with Client(server.grpc) as client:
         task = (await client.send(request, configuration=configuration, metadata={"m": [2]})).task
-    given = "(7, {'m': [2]}, {'big': 9007199254740991, 'half': 0.5, 'n': 1}) (None, None)"
+    given = f"({length}, {{'m': [2]}}, {{'big': 9007199254740991, 'half': 0.5, 'n': 1}}) (None, None)"
     assert texts(task)["output"] == given
 
 
@@ -90,6 +91,17 @@ async def test_a_worker_may_cancel_its_own_task(server: Server) -> None:
     async with Client(server.grpc) as client:
         task = (await client.send(message("withdraw"))).task
     assert (task.status.state, status_text(task)) == (states.CANCELED, "not worth it")
+
+
+@pytest.mark.parametrize("state", ["canceled", "completed", "failed", "rejected", "input-required"])
+async def test_a_final_state_that_a_worker_only_publishes_ends_its_turn(server: Server, state: str) -> None:
+    async with Client(server.grpc) as client:
+        task = (await client.send(message(f"publish {state}"))).task
+    name = pb.TaskState.Name(task.status.state)
+    assert (name, status_text(task)) == (
+        f"TASK_STATE_{state.upper().replace('-', '_')}",
+        "only published",
+    )
 
 
 async def test_output_goes_to_the_log_of_the_server(server: Server) -> None:

@@ -68,7 +68,10 @@ def half(content: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("spoil", "expected"),
     [
-        (half, "the file is damaged; keep it, and restore a backup"),
+        (
+            half,
+            "the file is damaged; move it away with the files beside it that begin with its name, and restore a backup",
+        ),
         (lambda content: content[:4096], "the file is damaged"),
         (lambda content: content[:50], "the file is damaged"),
         (lambda content: b"garbage " * 1000, "the file is not a SQLite database"),

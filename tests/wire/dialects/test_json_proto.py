@@ -134,6 +134,7 @@ def test_every_form_of_push_authentication_has_its_scheme(authentication: dict[s
         ({"authentication": {"schemes": [1]}}, "authentication.schemes", "must be an array of strings"),
         ({"authentication": {"type": "apiKey"}}, "authentication.type", 'must be "http"'),
         ({"authentication": {"type": "http"}}, "authentication.scheme", "is required, such as Bearer"),
+        ({"id": "", "pushNotificationConfig": {"url": "https://x"}}, "id", "is required"),
     ],
 )
 def test_an_invalid_push_configuration_names_its_field(value: dict[str, Any], field: str, rule: str) -> None:

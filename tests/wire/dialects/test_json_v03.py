@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dragoman.core.errors import InvalidParams
-from dragoman.wire.dialects import json_v03
+from dragoman.wire.dialects import json_v01, json_v03
 from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -88,6 +88,19 @@ def test_a_send_has_its_push_configuration_under_any_of_three_keys(key: str) -> 
 def test_a_get_without_a_configuration_id_reads_the_oldest(params: dict[str, Any], config: str) -> None:
     codec = protojson.compile(pb.GetTaskPushNotificationConfigRequest, json_v03.JSON_V03)
     assert codec.decode(params) == pb.GetTaskPushNotificationConfigRequest(task_id="t", id=config)
+
+
+@pytest.mark.parametrize("dialect", [json_v03.JSON_V03, json_v01.JSON_V01], ids=["0.3", "0.1"])
+@pytest.mark.parametrize("params", [{}, {"id": ""}, {"id": None}])
+def test_a_task_that_is_not_named_is_named_as_the_caller_does(
+    dialect: protojson.JsonDialect, params: dict[str, Any]
+) -> None:
+    codec = protojson.compile(pb.GetTaskPushNotificationConfigRequest, dialect)
+    with pytest.raises(InvalidParams, match=r"^id: is required$"):
+        codec.decode(dict(params))
+    listing = protojson.compile(pb.ListTaskPushNotificationConfigsRequest, json_v03.JSON_V03)
+    with pytest.raises(InvalidParams, match=r"^id: is required$"):
+        listing.decode(dict(params))
 
 
 @pytest.mark.parametrize("id", [None, ""])

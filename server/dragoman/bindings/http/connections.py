@@ -525,15 +525,9 @@ class HttpConnection(web.RequestHandler):
         """Responds to invalid HTTP: aiohttp would log a traceback and echo the bytes, which may contain credentials."""
         if not isinstance(exc, HttpProcessingError) or request.writer.output_size > 0:
             return super().handle_error(request, status, exc, message)
-        rule = _broken_rule(exc)
+        error = _invalid_http(exc)
+        rule = error.message.removeprefix(_NOT_HTTP)
         self._connections.rejections.record_invalid_http(rule, peer=request.remote or "")
-        error: InvalidRequest
-        if not isinstance(exc, LineTooLong):
-            error = InvalidRequest(f"the request is not valid HTTP/1.1: {rule}")
-        elif MAX_HEADER_BYTES in exc.args:
-            error = errors.HeaderTooLong(f"a header may have at most {MAX_HEADER_BYTES} bytes")
-        else:
-            error = errors.RequestLineTooLong(f"a request line may have at most {MAX_REQUEST_LINE_BYTES} bytes")
         # The dialect is unknown, because the path could not be read. Every client of REST finds this form of the error.
         encoded = errors.rest_error(error, Dialect.V03)
         response = web.Response(status=encoded.status, body=encoded.body, content_type=errors.ERROR_CONTENT_TYPE)
@@ -604,15 +598,23 @@ class HttpConnection(web.RequestHandler):
         _check_write_progress(self, transport, now, http_timeouts.stalled)
 
 
+_NOT_HTTP: Final = "the request is not valid HTTP/1.1: "
 _HEADER_RULE: Final = re.compile(r"(Duplicate|Missing) '([\w-]+)' header")
 
 
-def _broken_rule(error: HttpProcessingError) -> str:
-    """The rule of HTTP that a request breaks. Its bytes, which aiohttp quotes after its reason, are left out."""
+def _invalid_http(error: HttpProcessingError) -> InvalidRequest:
+    """The rule of HTTP, or the limit, that a request breaks. Its bytes, which aiohttp quotes, are left out."""
+    if isinstance(error, LineTooLong):
+        if MAX_HEADER_BYTES in error.args:
+            return errors.HeaderTooLong(f"a header may have at most {MAX_HEADER_BYTES} bytes")
+        return errors.RequestLineTooLong(f"a request line may have at most {MAX_REQUEST_LINE_BYTES} bytes")
+    if error.message == "Too many headers received":
+        return errors.HeaderTooLong(f"a request may have at most {MAX_HEADERS} headers")
     if found := _HEADER_RULE.match(error.message):
-        return f"{found[2]}: must be given {'once' if found[1] == 'Duplicate' else 'in HTTP/1.1'} (RFC 9112 §3.2)"
+        rule = f"{found[2]}: must be given {'once' if found[1] == 'Duplicate' else 'in HTTP/1.1'} (RFC 9112 §3.2)"
+        return InvalidRequest(_NOT_HTTP + rule)
     reason, quotes, _ = error.message.removeprefix("Bad status line:\n  ").partition(":\n\n")
-    return reason if quotes else "its first line or a header has no valid form"
+    return InvalidRequest(_NOT_HTTP + (reason if quotes else "its first line or a header has no valid form"))
 
 
 def check_request(request: web.BaseRequest) -> None:

@@ -232,10 +232,11 @@ class JsonRpcExchange(HttpExchange):
 def _error_dialect(rpc: json_request.JsonRpcRequest, versions: Iterable[str], error: Exception) -> Dialect:
     """The dialect of an error response: by the method, and by the shape of a message.
 
-    An error in the envelope itself has a form that is right in every version, unless the caller names 1.0.
+    An error in the envelope itself, or in the method's name, has a form that is right in every version, unless the
+    caller names 1.0.
     """
     rows = _ROWS.get(rpc.method)
-    if isinstance(error, (ParseError, InvalidRequest)) and not rpc.method:
+    if rows is None and isinstance(error, (ParseError, InvalidRequest, MethodNotFound)):
         return Dialect.V1 if any(version.startswith("1") for version in versions) else Dialect.V03
     if rows is None:
         return Dialect.V03 if "/" in rpc.method else Dialect.V1

@@ -15,7 +15,10 @@ from dragoman.stores.shared.errors import FAULT, ErrorRow, StoreFault, Verdict, 
 
 _refused: Final = partial(ErrorRow, Verdict.REFUSED)
 _LOCKED: Final = _refused("is locked", "another program has locked the file; find out which program opens it")
-_DAMAGED: Final = "the file is damaged; keep it, and restore a backup (dragoman restore)"
+_RESTORE: Final = (
+    "move it away with the files beside it that begin with its name, and restore a backup (dragoman restore)"
+)
+_DAMAGED: Final = f"the file is damaged; {_RESTORE}"
 _UNREADABLE: Final = "this user may not open the file; check the owner and permissions of the file and its folder"
 
 ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
@@ -60,7 +63,7 @@ ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
     sqlite3.SQLITE_NOLFS: _refused("is full", "the file system takes no larger files"),
     sqlite3.SQLITE_NOTADB: _refused(
         "is damaged",
-        "the file is not a SQLite database, or its header is damaged; move it away, and restore a backup",
+        f"the file is not a SQLite database, or its header is damaged; {_RESTORE}",
         False,
     ),
 }  # fmt: skip

@@ -105,6 +105,8 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
         task = value.get("taskId", value.get("task_id"))
         if task is not None and value.get("id") is not None:  # the 1.0 release candidate has both beside the wrapper
             inner = {"id": value["id"], **inner}
+        elif task is None and value.get("id") == "":
+            raise FieldError("is required", "id")
         value = {**inner, "taskId": value.get("id") if task is None else task, "tenant": value.get("tenant")}
     authentication = value.get("authentication")
     if type(authentication) is dict and "schemes" in authentication:

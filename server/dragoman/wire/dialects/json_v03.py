@@ -86,11 +86,7 @@ def _write_task_push(value: dict[str, Any]) -> dict[str, Any]:
 def _read_get_push_config(value: dict[str, Any]) -> dict[str, Any]:
     # The task is `id` here. Without a configuration id, the first one is used (0.2.5 §7.6).
     id = value.pop("pushNotificationConfigId", None)
-    return {
-        **value,
-        "taskId": value.get("taskId", value.get("id")),
-        "id": OLDEST_CONFIG_ID if id is None or id == "" else id,
-    }
+    return {**read_list_push_configs(value), "id": OLDEST_CONFIG_ID if id is None or id == "" else id}
 
 
 def _read_delete_push_config(value: dict[str, Any]) -> dict[str, Any]:
@@ -100,8 +96,11 @@ def _read_delete_push_config(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_list_push_configs(value: dict[str, Any]) -> dict[str, Any]:
-    """Reads the task from `id`."""
-    return {**value, "taskId": value.get("taskId", value.get("id"))}
+    """Reads the task from `id`, or from `taskId` as some clients send it."""
+    task = value.get("taskId", value.get("id"))
+    if "taskId" not in value and not task:
+        raise FieldError("is required", "id")
+    return {**value, "taskId": task}
 
 
 # Responses -------------------------------------------------------------------------------------------------

@@ -44,6 +44,11 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
         if word == "withdraw":
             await self.storage.update_task(id, state="canceled", new_messages=[agent_message("not worth it")])
             return
+        if word == "publish":  # without a word in the storage
+            status = {"state": rest, "message": agent_message("only published")}
+            event = {"status_update": {"task_id": id, "context_id": context, "status": status}}
+            await self.broker.event_bus.emit(id, event)
+            return
         if word == "hang":
             await asyncio.sleep(1000)
         if word == "block":

@@ -61,6 +61,8 @@ class _TaskRun:
         self.turn = turn
         self.final_status: tuple[str, dict[str, Any] | None] | None = None
         """The final state and last message in the storage, sent when run_task returns."""
+        self.published_status: tuple[str, dict[str, Any] | None] | None = None
+        """The last status that was only published, which ends the turn if the storage has no final state."""
         self.published: dict[str, list[Any]] = {}
         """Parts already sent, by artifact id."""
         history = [_to_fasta2a_message(message) for message in (*turn.history, turn.message)]
@@ -149,7 +151,7 @@ class Fasta2aAdapter:
             CONTEXT_ID: turn.context_id,
             "message": _to_fasta2a_message(turn.message),
         }
-        if requested.get("historyLength"):
+        if "historyLength" in requested:
             params["history_length"] = requested["historyLength"]
         if requested.get("acceptedOutputModes") and not HAS_SESSIONS:
             params["accepted_output_modes"] = requested["acceptedOutputModes"]
@@ -160,9 +162,8 @@ class Fasta2aAdapter:
         finally:
             run.read_metadata()
             del self._runs[turn.id]
-        if run.final_status is not None:
-            state, message = run.final_status
-            await turn.status(state, message)
+        if final_status := run.final_status or run.published_status:
+            await turn.status(*final_status)
 
     async def cancel(self, turn: ExecutorTurn) -> None:
         """Calls the worker's cancel_task() for a turn."""
@@ -245,11 +246,13 @@ class _TurnEventBus(TheirBus):
                 last_chunk=update.get("last_chunk", False),
                 metadata=update.get("metadata"),
             )
-        elif (update := event.get("status_update")) and update["status"]["state"] == "working":
-            message = update["status"].get("message")
+        elif update := event.get("status_update"):
+            message, state = update["status"].get("message"), update["status"]["state"]
             converted = json_v03.message_from_v03(_camel(message)) if message else None
-            await run.turn.status("TASK_STATE_WORKING", converted, update.get("metadata"))
-        # The final state comes from the storage when run_task returns.
+            if state == "working":
+                await run.turn.status("TASK_STATE_WORKING", converted, update.get("metadata"))
+            elif state != "submitted":  # a worker writes it to its storage too, which goes first when run_task returns
+                run.published_status = json_v03.state_from_v03(state), converted
 
     async def close(self, task_id: str) -> None:
         pass

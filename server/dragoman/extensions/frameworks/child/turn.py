@@ -344,7 +344,7 @@ class ExecutorTurn:
             self.end(
                 failed_status(
                     "InvalidAgentResponse: execute() returned without a final state; enqueue a status with completed, "
-                    "failed, rejected or input-required, or answer with a Message"
+                    "failed, canceled, rejected or input-required, or answer with a Message"
                 )
             )
 
