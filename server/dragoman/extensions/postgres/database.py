@@ -12,9 +12,9 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -223,25 +223,23 @@ class Database:
 
     async def _read(self, begin_sql: str, query: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         async def once() -> T:
-            connection = await self._acquire(self._pool)
-            try:
-                if begin_sql:
-                    await connection.execute(begin_sql)
-                result = await query(connection, *args, **kwargs)
-                if begin_sql:
-                    await connection.execute("COMMIT")
-            except asyncio.CancelledError:
-                # Between the preparation of a statement and its execution, asyncpg leaves the server in an implicit
-                # transaction, which the next user of the connection would continue.
-                _terminate(connection)
-                raise
-            except Exception as error:
-                if begin_sql or is_disconnected(error):
-                    await _roll_back(connection, error)
-                raise
-            finally:
-                await self._release(self._pool, connection)
-            return result
+            async with self._connection(self._pool) as connection:
+                try:
+                    if begin_sql:
+                        await connection.execute(begin_sql)
+                    result = await query(connection, *args, **kwargs)
+                    if begin_sql:
+                        await connection.execute("COMMIT")
+                except asyncio.CancelledError:
+                    # Between the preparation of a statement and its execution, asyncpg leaves the server in an implicit
+                    # transaction, which the next user of the connection would continue.
+                    _terminate(connection)
+                    raise
+                except Exception as error:
+                    if begin_sql or is_disconnected(error):
+                        await _roll_back(connection, error)
+                    raise
+                return result
 
         return await _retry(once, _retries_for(self.retries.read), self.retries.repeats, is_write=False)
 
@@ -249,13 +247,22 @@ class Database:
         """Deletes the marks of commits that are too old to be retried."""
         await self.write(partial(_delete_commit_marks, time.time() - self.retries.mark_ttl))
 
-    async def _acquire(self, pool: Pool) -> Connection:
+    @asynccontextmanager
+    async def _connection(self, pool: Pool) -> AsyncIterator[Connection]:
+        """A connection. If a statement gets no response, no other connection of that time is used again: its server may
+        hang, and each would use up the time of a caller before another server is tried."""
         async with asyncio.timeout(self._timeout):
-            return await pool.acquire()
-
-    async def _release(self, pool: Pool, connection: Connection) -> None:
-        with suppress(Exception):  # a transaction that was committed is not repeated because of this
-            await pool.release(connection, timeout=self._timeout)
+            connection = await pool.acquire()
+        try:
+            yield connection
+        except DATABASE_ERRORS as error:
+            if verdict_of(error) is Verdict.LATE:
+                await self._append_pool.expire_connections()
+                await self._pool.expire_connections()
+            raise
+        finally:
+            with suppress(Exception):  # a transaction that was committed is not repeated because of this
+                await pool.release(connection, timeout=self._timeout)
 
     async def _write(
         self,
@@ -270,15 +277,13 @@ class Database:
         unknown_results: list[T] = []
 
         async def once() -> T:
-            connection = await self._acquire(pool)
-            try:
-                return await run_transaction(connection, marked, job, unknown_results)
-            except asyncpg.UniqueViolationError as error:
-                if unknown_results and error.constraint_name == "commits_pkey":  # the earlier commit succeeded
-                    return unknown_results[-1]
-                raise
-            finally:
-                await self._release(pool, connection)
+            async with self._connection(pool) as connection:
+                try:
+                    return await run_transaction(connection, marked, job, unknown_results)
+                except asyncpg.UniqueViolationError as error:
+                    if unknown_results and error.constraint_name == "commits_pkey":  # the earlier commit succeeded
+                        return unknown_results[-1]
+                    raise
 
         retries = may_retry or _retries_for(self.retries.write)
         return await _retry(once, retries, self.retries.repeats, unknown_results=unknown_results)
