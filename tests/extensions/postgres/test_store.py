@@ -53,6 +53,16 @@ async def test_the_log_can_be_partitioned_by_time(store: PostgresStore, postgres
         assert row[0] == 2
 
 
+async def test_who_keeps_the_clock_of_a_store_follows_the_server(postgres_url: str) -> None:
+    store = await open_store(postgres_url)
+    try:
+        kept, later = store.now, store.now() + 3_600_000
+        store.follow(later)
+        assert kept() >= later
+    finally:
+        await store.close()
+
+
 async def test_a_backup_is_left_to_the_tools_of_the_database(store: PostgresStore, tmp_path: Any) -> None:
     with pytest.raises(Exception, match="pg_dump"):
         store.backup(tmp_path / "copy")

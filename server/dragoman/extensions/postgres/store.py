@@ -137,7 +137,7 @@ class PostgresStore:
         self.key_values = StoredKeyValues(runner)
         self.upstreams = StoredUpstreams(runner)
         self.audit = StoredAuditLog(runner, f"SELECT pg_advisory_xact_lock({AUDIT_LOCK})")
-        self.now = clock or SteadyClock()
+        self._now = clock or SteadyClock()
         self._timeline = ""
         self._closed = False
 
@@ -239,10 +239,13 @@ class PostgresStore:
         self._timeline = timeline
         return expiry - now
 
+    def now(self) -> int:
+        return self._now()
+
     def follow(self, now: int) -> None:
         """Goes on from the server's time, in milliseconds, until the next renewal. Not where a clock was passed."""
-        if isinstance(self.now, SteadyClock):
-            self.now = SteadyClock(lambda: now / 1000)
+        if isinstance(self._now, SteadyClock):
+            self._now = SteadyClock(lambda: now / 1000)
 
     async def sessions(self) -> dict[int, int]:
         return await self._database.read(claims.live_sessions, self._database.fixed_now)
