@@ -99,7 +99,7 @@ class _OwnManager:
 
 
 class _OwnLogger(logging.Logger):
-    """A logger whose lines nobody else can turn off. Handlers can be added."""
+    """A logger that an agent's code cannot turn off. It can add handlers."""
 
     def __setattr__(self, name: str, value: object) -> None:  # not properties: each line reads these
         if name not in ("disabled", "level", "propagate"):

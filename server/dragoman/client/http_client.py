@@ -151,7 +151,7 @@ async def fetch_agent_card(url: str, options: CallOptions) -> tuple[bytes, str]:
 
 
 def _parse_json(document: bytes) -> Any:
-    """The JSON of an error's body; None if it is none, such as a page of a proxy."""
+    """The JSON of an error's body; None for a body that is not JSON, such as a page of a proxy."""
     try:
         return remote_values.loads(document)
     except ValueError:

@@ -149,7 +149,7 @@ class CancelOperation:
                 await self._write(snapshot.record, system_status(OUTCOME_UNKNOWN, snapshot.record))
 
     async def _write(self, record: TaskRecord, status: StatusChange, *, release: bool = True) -> TaskRecord | None:
-        """Writes a status, by default the last, of a task that nobody runs, unless the task has changed meanwhile."""
+        """Writes a status of a task that no process runs, unless it has changed. `release`: the turn ends, too."""
         change = Append(task=record.ref, guard=NotClaimed(record.last_sequence), events=[status], release=release)
         try:
             return (await self.event_log.append(change)).record

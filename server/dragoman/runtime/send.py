@@ -290,14 +290,14 @@ class SendOperations:
                     await subscriber.listen(record.ref)
                 if result.repeated and (result.created or call.cursor):
                     after = subscriber.resume(call.cursor, record.last_sequence)
-                    ended = after == record.last_sequence and _is_over(call, record)
+                    ended = after == record.last_sequence and _ends_at_once(call, record)
                 else:
                     if result.created and history is None:
                         event = result.events[0]
                     else:
                         snapshot = await read_stored_task(self.store, result, history)
                         record, event = snapshot.record, task_event(snapshot)
-                    ended = _is_over(call, record)
+                    ended = _ends_at_once(call, record)
                     yield subscriber.start_with(event)
                 while not ended:
                     batch = await subscriber.next_batch()
@@ -412,7 +412,7 @@ def _content_of(message: bytes) -> bytes:
     return content.SerializeToString(deterministic=True)
 
 
-def _is_over(call: Call, record: TaskRecord) -> bool:
+def _ends_at_once(call: Call, record: TaskRecord) -> bool:
     """Whether the stream of a send ends at once for a task in this state."""
     return not record.has_open_turn and not (call.waits_for_auth and record.state == states.AUTH_REQUIRED)
 

@@ -80,7 +80,7 @@ class CalledRegistry(ABC, Generic[AgentT]):
         if self._key_values is None or not agent.spec.id:
             return
         name = f"agent {agent.spec.id}"
-        # ValueError: it is no spec of this version, or has lone surrogates. Unavailable: the next read tries again.
+        # ValueError: another version stored it, or it has lone surrogates. Unavailable: the next read tries again.
         with suppress(ValueError, Unavailable):
             stored = await self._key_values.get(name)
             location, _, spec = stored.partition("\n")

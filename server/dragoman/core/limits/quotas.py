@@ -38,8 +38,8 @@ class Quota:
     live_tasks_per_agent: int = 0
     queued_bytes: int = 0
     starts_per_minute: int = 0
-    stored_bytes: int = 0  # set only for a principal that has reached this limit, when its tasks have:
-    stored: int = 0
+    stored_bytes: int = 0  # only for a principal that has reached it; 0 for others
+    stored: int = 0  # the bytes of its tasks when they were counted last
 
 
 NO_QUOTA: Final = Quota()

@@ -51,7 +51,7 @@ ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
     sqlite3.SQLITE_IOERR: _refused(
         "does not respond", "the disk fails to read or write, or is full; see its free space and the system log"
     ),
-    sqlite3.SQLITE_CORRUPT: _refused("is damaged", _DAMAGED, False),
+    sqlite3.SQLITE_CORRUPT: _refused("is damaged", _DAMAGED, keeps_data=False),
     sqlite3.SQLITE_FULL: _refused(
         "is full", "the disk is full; free some space, nothing that was acknowledged is lost"
     ),
@@ -64,7 +64,7 @@ ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
     sqlite3.SQLITE_NOTADB: _refused(
         "is damaged",
         f"the file is not a SQLite database, or its header is damaged; {_RESTORE}",
-        False,
+        keeps_data=False,
     ),
 }  # fmt: skip
 """By extended result code, else by primary result code (https://www.sqlite.org/rescode.html)."""
