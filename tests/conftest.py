@@ -102,9 +102,9 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 def restored_logging() -> Iterator[None]:
     """Restores logging as it was before a command ran in this process.
 
-    A handler that such a command adds writes to a closed stream: each later line would be an error, whose traceback also
-    formats the exception being handled, and that of a hostile one may never end. The server's loggers keep their levels
-    then, so that a later test would wait in vain for lines.
+    A handler that such a command adds writes to a closed stream: each later line would be an error, whose traceback
+    also formats the exception being handled, and that of a hostile one may never end. And the server's loggers keep
+    their levels, so that a later test would wait in vain for lines.
     """
     root, own = logging.getLogger(), logging.getLogger("dragoman")
     handlers, own_handlers, level, own_level = root.handlers[:], own.handlers[:], root.level, own.level
