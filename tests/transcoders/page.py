@@ -24,6 +24,9 @@ and answers with random messages and errors. Compared are the method, the messag
 the JSON of the answer. Paths, queries, bodies, every kind of field, every scalar and well-known type are varied. About
 half of the requests contain one oddity, which some readers reject and others read.
 
+Another test puts grpc-gateway before the gRPC port of a running server, and compares its answers with those of our REST
+binding.
+
 The run writes this page. It fails for a difference without a reason, and for a reason without a difference. CI sends a
 tenth. Both gateways are configured to ignore unknown fields, to leave defaults out, and to keep only `%2F` encoded in a
 path, since their defaults are other ones.
