@@ -44,7 +44,7 @@ def _sources() -> Iterator[tuple[str, Path]]:
 def go_environment() -> dict[str, str]:
     """The environment of Go commands: caches in `.foreign/go`, pinned modules, the installed toolchain."""
     caches = {"GOMODCACHE": str(CACHE / "go" / "mod"), "GOCACHE": str(CACHE / "go" / "build")}
-    return {**os.environ, **caches, "GOFLAGS": "-mod=readonly -buildvcs=false", "GOTOOLCHAIN": "local"}
+    return {**os.environ, **caches, "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false", "GOTOOLCHAIN": "local"}
 
 
 def build() -> Path:
