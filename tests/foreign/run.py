@@ -322,8 +322,8 @@ def main() -> int:
     print(f"foreign: {len(chosen)} clients, environments in {CACHE.relative_to(ROOT)}/", flush=True)
     with ThreadPoolExecutor(2) as pool:
         needed = chosen if arguments.replicated else [*chosen, *others(chosen)]
-        made = dict(zip(needed, pool.map(make, needed), strict=True))
-    chosen = [client for client in chosen if made[client]]
+        created = dict(zip(needed, pool.map(make, needed), strict=True))
+    chosen = [client for client in chosen if created[client]]
     # Two at a time: each mostly waits. Replicas serve one client of A2A at a time, beside two of MCP.
     with (
         standing(replicated=arguments.replicated) as serve,
