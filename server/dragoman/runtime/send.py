@@ -57,7 +57,7 @@ from dragoman.runtime.access import Admission, Call, Limits, OnAction, check_str
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.push_configs import PushConfigOperations, too_many_configs
-from dragoman.runtime.read import split_at_end
+from dragoman.runtime.read import ends_stream, split_at_end
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.context import FirstMessage
 from dragoman.runtime.turn.events import TaskProjection
@@ -290,18 +290,18 @@ class SendOperations:
                     await subscriber.listen(record.ref)
                 if result.repeated and (result.created or call.cursor):
                     after = subscriber.resume(call.cursor, record.last_sequence)
-                    ended = after == record.last_sequence and _ends_at_once(call, record)
+                    ended = after == record.last_sequence and ends_stream(call, record.state, not record.has_open_turn)
                 else:
                     if result.created and history is None:
                         event = result.events[0]
                     else:
                         snapshot = await read_stored_task(self.store, result, history)
                         record, event = snapshot.record, task_event(snapshot)
-                    ended = _ends_at_once(call, record)
+                    ended = ends_stream(call, record.state, not record.has_open_turn)
                     yield subscriber.start_with(event)
                 while not ended:
                     batch = await subscriber.next_batch()
-                    batch, ended = split_at_end(batch, 0, waits_for_auth=call.waits_for_auth)
+                    batch, ended = split_at_end(call, batch, 0)
                     yield batch
         finally:
             self.admission.close_stream(call.caller.identity)
@@ -410,11 +410,6 @@ def _content_of(message: bytes) -> bytes:
     content = pb.Message.FromString(message)
     content.ClearField("message_id")
     return content.SerializeToString(deterministic=True)
-
-
-def _ends_at_once(call: Call, record: TaskRecord) -> bool:
-    """Whether the stream of a send ends at once for a task in this state."""
-    return not record.has_open_turn and not (call.waits_for_auth and record.state == states.AUTH_REQUIRED)
 
 
 async def _done_by(future: asyncio.Future[Any], deadline: float) -> bool:
