@@ -154,14 +154,14 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
         raise store_start_error(settings.store.name, error) from error
 
 
-GIVEN_FUNCTIONS: Final[ContextVar[Mapping[str, Callable[[], Any]]]] = ContextVar("dragoman_given", default={})
+GIVEN_FUNCTIONS: Final[ContextVar[Mapping[str, Callable[[], Any]]]] = ContextVar("dragoman_given")
 """The functions that `dragoman.open_app` was given as a store or bus, by the MODULE:FUNCTION that stands for each."""
 
 
 async def _open_own(option: str, target: str, port: type[Store] | type[Bus]) -> Store | Bus:
     """Calls MODULE:FUNCTION, which returns an object of `port` or an awaitable of one. Raises StartError."""
     module_name, _, name = target.rpartition(":")
-    function: Any = GIVEN_FUNCTIONS.get().get(target)
+    function: Any = GIVEN_FUNCTIONS.get({}).get(target)
     if function is None:
         try:
             function = load_module(module_name)
