@@ -372,9 +372,8 @@ class SendOperations:
                 return None
             ended = rejected.record if rejected.reason == ENDED and call.names_tasks else None
             if ended is not None and change.message:
-                message = pb.Message.FromString(change.message.message)
-                # None: it ended meanwhile, and the next append restarts it.
-                return SendResult(ended, repeated=True) if await self.appends.repeats(ended, message) else None
+                repeats = await self.appends.repeats(ended, pb.Message.FromString(change.message.message))
+                return SendResult(ended, repeated=True) if repeats else None  # None: the next append restarts it
             failure = _send_error(rejected)
             raise failure from rejected
         if self.on_action is not None:
