@@ -178,7 +178,7 @@ class _DocumentBuilder:
                         parameters.setdefault(field.json_name, query_parameter(field, self._schemas))
         shared = [VERSION_HEADER]
         if any(served.dialect is Dialect.GOOGLE for served in rules):
-            shared += GOOGLE_PARAMETERS
+            shared += ["altStream" if rules[0].row.op.streaming else "alt", *GOOGLE_PARAMETERS]
         return [*parameters.values(), *map(parameter_ref, shared)]
 
     def _request_body(self, rules: list[ServedRule]) -> dict[str, Any]:

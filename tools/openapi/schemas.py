@@ -60,6 +60,9 @@ _BOUNDS: Final[Mapping[str, Schema]] = {
 }
 """Bounds that the server checks and the type of a field does not have, by message and field of both packages."""
 
+_ONLY: Final = {"a2a.v1.DataPart": {"required": ["data"], "additionalProperties": False}}
+"""Messages of which the server reads no object that lacks a field, or has another."""
+
 
 def schema_ref(name: str) -> Schema:
     """Returns a reference to a schema of the document."""
@@ -109,6 +112,7 @@ class SchemaBuilder:
         schema = self._with_description(message.full_name, {"type": "object"})
         schema["properties"] = {field.json_name: self.field_schema(field) for field in fields}
         always = _ALWAYS_PRESENT.get(message.full_name, frozenset())
+        schema |= _ONLY.get(message.full_name, {})
         if required := [field.json_name for field in fields if field.name in always or _is_required(field)]:
             schema["required"] = required
         choices = [
@@ -218,16 +222,23 @@ SHARED_PARAMETERS: Final[dict[str, Any]] = {
     "alt": {
         "name": "alt",
         "in": "query",
-        "description": "Google's form: `json`, also for streams, which are arrays then, or `sse` for streams. Default: "
-        "`json`, and `sse` for streams if `Accept` names it. `;enum-encoding=int` after it writes enums as numbers, "
-        "which the schemas of responses do not describe.",
+        "description": "Google's form: `json`. `;enum-encoding=int` after it writes enums as numbers, which the schemas "
+        "of responses do not describe.",
+        "schema": {"type": "string", "enum": ["json"]},
+    },
+    "altStream": {
+        "name": "alt",
+        "in": "query",
+        "description": "Google's form: `json` for an array, or `sse`. Default: `json`, and `sse` if `Accept` names it. "
+        "`;enum-encoding=int` after it writes enums as numbers, which the schemas of responses do not describe.",
         "schema": {"type": "string", "enum": ["json", "sse"]},
     },
     "fields": {
         "name": "fields",
         "in": "query",
-        "description": "Google's form: the fields of the response to send, such as `id,status/state`.",
-        "schema": {"type": "string"},
+        "description": "Google's form: the fields of the response to send, such as `id,status/state`, or `*` for all.",
+        "schema": {"type": "string", "minLength": 1, "pattern": r"^[\w\s/,.()*]+$"},
+        "example": "*",
     },
     "prettyPrint": {
         "name": "prettyPrint",
@@ -244,8 +255,8 @@ SHARED_PARAMETERS: Final[dict[str, Any]] = {
 }
 """Parameters that several routes have, by key: the name, reduced to the characters that a key may have."""
 
-GOOGLE_PARAMETERS: Final = ("alt", "fields", "prettyPrint", "xgafv")
-"""The keys of SHARED_PARAMETERS that resource paths have."""
+GOOGLE_PARAMETERS: Final = ("fields", "prettyPrint", "xgafv")
+"""The keys of SHARED_PARAMETERS that resource paths have, beside `alt` or, for streams, `altStream`."""
 
 _PATH_SAMPLES: Final = {
     **dict.fromkeys(("tenant", "agent"), "playground"),
