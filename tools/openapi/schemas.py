@@ -17,6 +17,7 @@ from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FileDescriptorSe
 from google.protobuf.message import Message
 
 from dragoman.bindings.pipeline import SUPPORTED_VERSIONS, VERSION_HEADER
+from dragoman.core.limits.message_limits import MAX_ID_LENGTH
 from dragoman.core.task.cursors import MAX_PAGE_SIZE
 from dragoman.runtime.push_configs import MAX_CONFIG_PAGE_SIZE
 from dragoman.wire.dialects import json_proto
@@ -44,6 +45,7 @@ _ALWAYS_PRESENT: Final[Mapping[str, Set[str]]] = {
 
 _NOT_EMPTY: Final[Schema] = {"minLength": 1}
 _SOME: Final[Schema] = {"minItems": 1}
+_CONFIG_ID: Final[Schema] = {"maxLength": MAX_ID_LENGTH, "pattern": r"^[^/\x00-\x1f\x7f]*$"}
 _CONFIG_PAGE: Final[Schema] = {"minimum": 0, "maximum": MAX_CONFIG_PAGE_SIZE}
 _BOUNDS: Final[Mapping[str, Schema]] = {
     "Message.message_id": _NOT_EMPTY,
@@ -55,13 +57,18 @@ _BOUNDS: Final[Mapping[str, Schema]] = {
     "ListTasksRequest.page_size": {"minimum": 1, "maximum": MAX_PAGE_SIZE},
     "ListTaskPushNotificationConfigsRequest.page_size": _CONFIG_PAGE,
     "ListTaskPushNotificationConfigRequest.page_size": _CONFIG_PAGE,
+    "TaskPushNotificationConfig.id": _CONFIG_ID,
     "TaskPushNotificationConfig.url": _NOT_EMPTY,
+    "PushNotificationConfig.id": _CONFIG_ID,
     "PushNotificationConfig.url": _NOT_EMPTY,
 }
 """Bounds that the server checks and the type of a field does not have, by message and field of both packages."""
 
-_ONLY: Final = {"a2a.v1.DataPart": {"required": ["data"], "additionalProperties": False}}
-"""Messages of which the server reads no object that lacks a field, or has another."""
+_REQUIRED: Final = {"a2a.v1.DataPart": ("data",), "a2a.v1.Message": ("message_id", "role", "content")}
+"""Fields that the server requires and the proto does not mark."""
+
+_CLOSED: Final = ("a2a.v1.DataPart",)
+"""Messages of which the server reads no object with an unknown key, on any path."""
 
 
 def schema_ref(name: str) -> Schema:
@@ -111,8 +118,9 @@ class SchemaBuilder:
         fields = [field for field in message.fields if field.name not in excluded]
         schema = self._with_description(message.full_name, {"type": "object"})
         schema["properties"] = {field.json_name: self.field_schema(field) for field in fields}
-        always = _ALWAYS_PRESENT.get(message.full_name, frozenset())
-        schema |= _ONLY.get(message.full_name, {})
+        always = {*_ALWAYS_PRESENT.get(message.full_name, ()), *_REQUIRED.get(message.full_name, ())}
+        if message.full_name in _CLOSED:
+            schema["additionalProperties"] = False
         if required := [field.json_name for field in fields if field.name in always or _is_required(field)]:
             schema["required"] = required
         choices = [
@@ -222,8 +230,8 @@ SHARED_PARAMETERS: Final[dict[str, Any]] = {
     "alt": {
         "name": "alt",
         "in": "query",
-        "description": "Google's form: `json`. `;enum-encoding=int` after it writes enums as numbers, which the schemas "
-        "of responses do not describe.",
+        "description": "Google's form: `json`. `;enum-encoding=int` after it writes enums as numbers, which the "
+        "schemas of responses do not describe.",
         "schema": {"type": "string", "enum": ["json"]},
     },
     "altStream": {
