@@ -3,5 +3,5 @@
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
 export GOMODCACHE="$root/.foreign/go/mod" GOCACHE="$root/.foreign/go/build"
-export GOFLAGS="-mod=readonly -modcacherw -buildvcs=false" GOTOOLCHAIN=local
+export GOFLAGS="-modcacherw -buildvcs=false" GOTOOLCHAIN=local
 exec "${GO:-go}" -C "$root/tests/transcoders/go" tool "${1:?usage: go_tool.sh NAME}"

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from tools.environments import CACHE, ROOT, NotCreated
+from tools.environments import CACHE, ROOT, NotCreated, go_variables
 
 HERE: Final = Path(__file__).parent
 _GO: Final = HERE / "go"
@@ -39,12 +39,6 @@ def _sources() -> Iterator[tuple[str, Path]]:
     for name, folder in _PROTOS.items():
         for path in sorted(folder.rglob("*.proto")):
             yield f"{name}/{path.relative_to(folder)}", path
-
-
-def go_environment() -> dict[str, str]:
-    """The environment of Go commands: caches in `.foreign/go`, pinned modules, the installed toolchain."""
-    caches = {"GOMODCACHE": str(CACHE / "go" / "mod"), "GOCACHE": str(CACHE / "go" / "build")}
-    return {**os.environ, **caches, "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false", "GOTOOLCHAIN": "local"}
 
 
 def build() -> Path:
@@ -95,6 +89,13 @@ def _build(folder: Path) -> None:
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, env=go_environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, **go_variables(), "GOTOOLCHAIN": "local"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     if done.returncode:
         raise NotCreated(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
