@@ -1,6 +1,6 @@
 """Agents inside another ASGI application: FastAPI, Starlette, Litestar.
 
-    agents = AsgiApp("agents.py", store="tasks.db", authenticate=lambda scope: scope["user"].username)
+    agents = AsgiApp("agents.py", authenticate=lambda scope: scope["user"].username)
     app = FastAPI(lifespan=agents.lifespan)
     app.mount("/agents", agents)
 
@@ -44,7 +44,7 @@ class AsgiApp:
         **options: Any,
     ) -> None:
         """`agents`, `options`: as of `dragoman.open_app`, without `http`. gRPC is served beside the application if
-        `grpc` is set.
+        `grpc` is among them.
 
         authenticate: tells who calls, from the scope that the host's middleware has filled: a principal, an `Identity`
         with grants and an end, or None for a caller that is not signed in. It may be async. Without it the server's own
@@ -53,7 +53,7 @@ class AsgiApp:
         """
         self._agents = agents
         self._options = options
-        self._mount = Mount(authenticate, console)
+        self._mount = Mount(authenticate, console, grpc="grpc" in options)
         self._app: App | None = None
 
     @property

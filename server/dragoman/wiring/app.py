@@ -79,6 +79,7 @@ class Mount:
 
     identify: IdentifyCaller | None = None  # who calls; None: the settings' own authentication knows
     console: bool = False  # serve the console, and the HTTP operations of operators
+    grpc: bool = False  # serve gRPC, too, on its own address
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +94,7 @@ class App:
     shared: bool
     guards_loop: bool
     timings: AppTimings
-    mount: Mount | None = None  # HTTP then arrives as ASGI exchanges, and gRPC is served only if its address is set
+    mount: Mount | None = None  # HTTP then arrives as ASGI exchanges
 
     draining: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     listening: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -335,7 +336,7 @@ class App:
         )
         operations, listen_grpc = self.runtime.operations, settings.listen.grpc
         admin = AdminTable(cards, self._admin_services(stack, security.forget))
-        if self.mount is None or "grpc" in settings.listen.model_fields_set:
+        if self.mount is None or self.mount.grpc:
             grpc_options = replace(options, host=listen_grpc.host, port=listen_grpc.port)
             grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
             self.grpc_address = await listen(stack, "--grpc", listen_grpc, grpc_server)
