@@ -9,20 +9,17 @@ docs/how-to/asgi.md is the guide.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final
 
+from dragoman.bindings.http.asgi import Receive, Scope, Send
 from dragoman.core.access.identity import Identity
 from dragoman.ports.security import IdentifyCaller
 from dragoman.wiring.app import App, Mount
 from dragoman.wiring.embedding import AgentSource, RunningServer, open_embedded
 
 __all__ = ["AsgiApp", "Identity"]
-
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
 _NOT_STARTED: Final = (
     "the agents have not started: a mounted application gets no lifespan of its own, so the host's must run "

@@ -115,8 +115,7 @@ class App:
     grpc_address: BoundAddress | None = field(default=None, init=False)
     """None for a worker process, which serves only `/healthz` and `/readyz` over HTTP."""
     public_url: str = field(default="", init=False)
-    """The URL for clients: the setting, else the HTTP address as seen from this machine; a mounted server's may be
-    empty."""
+    """The URL for clients: the setting, else the HTTP address as seen from this machine. A mounted server has none."""
 
     @property
     def grpc(self) -> BoundAddress:
@@ -344,8 +343,8 @@ class App:
         self.public_url = settings.public.url
         if self.mount is not None:
             shown = admin if self.mount.console else None
-            serve = await stack.enter_async_context(http.serve_asgi(operations, cards, options, shown))
-            self.serve_asgi = with_scope(serve)
+            served = http.serve_asgi(operations, cards, options, shown)
+            self.serve_asgi = with_scope(await stack.enter_async_context(served))
         else:
             http_server = http.serve_http(operations, cards, options, admin)
             self.http = await listen(stack, "--http", settings.listen.http, http_server)

@@ -14,21 +14,21 @@ from dragoman.settings.settings import MIN_TOKEN_LENGTH, Address, HostSettings, 
 from dragoman.wiring import app as wiring
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, app_of, load_app, load_own_app
 
-_NOT_OPTIONS: Final[dict[str, str]] = {
+_NOT_OPTIONS: Final = {
     "app": "pass APP as a positional argument",
     "log_format": "open_app leaves logging as it is; configure it with the module logging",
     "reload": "open_app does not restart the process; use `dragoman serve --reload`",
 }
 """Options of `dragoman serve` that concern its own process, with what to do instead."""
 
-_NOT_MOUNTED: Final[dict[str, str]] = {
+_NOT_MOUNTED: Final = {
     "http": "the host application's server listens; pass its address to that",
     "processes": "start several processes of the host application, with a store that they share",
 }
 
 
 AgentSource = Agent | StartupHook[..., Any] | ModuleType | str
-"""What `open_app` takes agents from."""
+"""An agent for `open_app`, or the module or APP that declares some."""
 
 
 class RunningServer:

@@ -28,8 +28,10 @@ Send = Callable[[AsgiMessage], Awaitable[None]]
 UNSENT_BYTES: Final = 64 * 1024
 """Bytes of a response that the host has not taken, from which on its stream waits."""
 
-_HOP_BY_HOP: Final = frozenset((b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"upgrade"))
-_NOT_FORWARDED: Final = _HOP_BY_HOP | {b"content-length", b"expect", b"transfer-encoding"}
+_NOT_FORWARDED: Final = frozenset((
+    b"connection", b"content-length", b"expect", b"keep-alive", b"proxy-connection", b"te", b"trailer",
+    b"transfer-encoding", b"upgrade",
+))  # fmt: skip
 """Headers of a request that concern the host's connection (RFC 9110 §7.6.1), or the framing of its body."""
 _NOT_RETURNED: Final = frozenset((b"connection", b"date", b"keep-alive", b"server", b"transfer-encoding"))
 """Headers of a response that the host's server writes."""
@@ -60,10 +62,6 @@ class MemoryTransport(asyncio.Transport):
 
     def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
         self._protocol = protocol
-
-    def get_protocol(self) -> asyncio.BaseProtocol:
-        protocol: asyncio.BaseProtocol = self._protocol
-        return protocol
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         if self._is_closing:

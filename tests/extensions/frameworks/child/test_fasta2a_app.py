@@ -33,7 +33,7 @@ async def test_an_application_is_served_by_the_worker_that_its_lifespan_runs(tmp
 
 async def test_an_application_without_a_worker_is_refused_in_one_line(tmp_path: Path) -> None:
     free = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
-    given = {"app": f"{APPS}:nobody", "store": f"sqlite:///{tmp_path}/t.db", **free}
+    given = {"app": f"{APPS}:idle_app", "store": f"sqlite:///{tmp_path}/t.db", **free}
     rule = "the lifespan of the FastA2A application runs no workers, and exactly one is served; name the Worker class"
     with pytest.raises(SettingsError, match=rule):
         async with open_app(load_settings(given)):

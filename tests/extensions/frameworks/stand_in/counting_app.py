@@ -36,4 +36,4 @@ async def idle(app: Any) -> AsyncIterator[None]:
 
 
 app = FastA2A(lifespan=lifespan, name="Greeter")
-nobody = FastA2A(lifespan=idle)
+idle_app = FastA2A(lifespan=idle)
