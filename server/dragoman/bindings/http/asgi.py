@@ -51,8 +51,8 @@ class MemoryTransport(asyncio.Transport):
         )
         self._unsent = bytearray()
         self._changed = asyncio.Event()
-        self._readable = asyncio.Event()
-        self._readable.set()
+        self.readable = asyncio.Event()  # set while the server takes more of the body
+        self.readable.set()
         self._is_closing = False
         self._is_lost = False  # the server knows that the connection has ended
         self._is_paused = False
@@ -76,10 +76,10 @@ class MemoryTransport(asyncio.Transport):
         return len(self._unsent)
 
     def pause_reading(self) -> None:
-        self._readable.clear()
+        self.readable.clear()
 
     def resume_reading(self) -> None:
-        self._readable.set()
+        self.readable.set()
 
     def is_closing(self) -> bool:
         return self._is_closing
@@ -97,10 +97,6 @@ class MemoryTransport(asyncio.Transport):
             asyncio.get_running_loop().call_soon(self._protocol.connection_lost, None)
 
     # Called by the exchange.
-
-    async def until_readable(self) -> None:
-        """Returns when the server takes more of the body."""
-        await self._readable.wait()
 
     async def written(self) -> bytes:
         """The bytes that are written and not acknowledged; empty when there will be no more."""
@@ -184,13 +180,12 @@ class _Exchange:
             head = request_head(self._scope, self._target, framing if body or has_more else b"")
             self._connection.data_received(head + (_chunk(body) if has_more else body))
             while message["type"] == "http.request":
-                await self._transport.until_readable()
+                await self._transport.readable.wait()
                 message = await self._receive()
                 if has_more and message["type"] == "http.request":
                     has_more = message.get("more_body", False)
-                    self._connection.data_received(
-                        _chunk(message.get("body", b"")) + (b"" if has_more else _LAST_CHUNK)
-                    )
+                    chunk = _chunk(message.get("body", b""))
+                    self._connection.data_received(chunk if has_more else chunk + b"0\r\n\r\n")
         except OSError:  # of a host that reports a disconnect so
             pass
         if self._response.is_complete:
@@ -211,9 +206,6 @@ class _Exchange:
                     return
             if not self._response.is_complete:
                 self._transport.acknowledge(len(data))
-
-
-_LAST_CHUNK: Final = b"0\r\n\r\n"
 
 
 def _chunk(body: bytes) -> bytes:
