@@ -122,9 +122,15 @@ AMBIGUOUS_CALL = (
 """A call with an integer that parsers read differently."""
 
 
+def details(error: dict[str, Any]) -> list[dict[str, Any]]:
+    """The typed objects of an error: `data` in 1.0, and `details` in its object before."""
+    data = error["data"]
+    return list(data if isinstance(data, list) else data["details"])
+
+
 def localized(error: dict[str, Any]) -> str:
     """The text that a literal of 0.x replaced."""
-    return str(next(detail["message"] for detail in error["data"] if detail["@type"].endswith(".LocalizedMessage")))
+    return str(next(detail["message"] for detail in details(error) if detail["@type"].endswith(".LocalizedMessage")))
 
 
 @pytest.mark.parametrize("length", ["-1", '"x"', "9007199254740993", "1e999", '0,"historyLength":1', '"\\ud800"'])
@@ -135,7 +141,7 @@ async def test_every_error_of_a_field_names_it_within_params(connections: Server
 
 
 def violations(error: dict[str, Any]) -> list[str]:
-    return [one["field"] for detail in error["data"] for one in detail.get("fieldViolations", ())]
+    return [one["field"] for detail in details(error) for one in detail.get("fieldViolations", ())]
 
 
 @pytest.mark.parametrize(
@@ -261,6 +267,25 @@ async def test_streams_before_1_0_return_errors_in_the_stream(
     assert [response["error"]["code"] for response in responses] == [code]
 
 
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("text/event-stream", "text/event-stream"),
+        ("text/event-stream, application/json", "application/json"),
+        ("*/*", "application/json"),
+    ],
+)
+@pytest.mark.parametrize("method", ["SubscribeToTask", "SendStreamingMessage", "GetTask"])
+async def test_errors_of_1_0_are_in_the_stream_for_callers_that_accept_only_streams(
+    connections: ServerConnections, method: str, accept: str, content_type: str
+) -> None:
+    async with connections.http.post("/", json=call(method, {}), headers={"Accept": accept}) as answer:
+        assert answer.status == 200
+        assert answer.content_type == (content_type if method != "GetTask" else "application/json")
+        text = (await answer.text()).removeprefix("data: ")
+    assert json.loads(text)["error"]["code"] == -32602
+
+
 @pytest.mark.parametrize("accept", ["application/json", "application/json, text/plain"])
 async def test_streams_before_1_0_return_errors_as_json_to_callers_that_accept_only_json(
     connections: ServerConnections, accept: str
@@ -324,9 +349,8 @@ async def test_a_0_1_task_keeps_the_id_of_its_client(connections: ServerConnecti
     _, task = await post(connections, call("GetTask", {"id": "my task"}))
     assert task["result"]["contextId"] == "my session"
     assert task["result"]["history"][0]["taskId"] == "my task"
-    other = {"id": "my task", "message": {"role": "user", "parts": [{"type": "text", "text": "echo again"}]}}
-    _, rejection = await post(connections, call("tasks/send", other))
-    assert rejection["error"]["code"] == -32602, "a finished task accepts no messages"
+    _, repeated = await post(connections, call("tasks/send", {**V01, "id": "my task", "sessionId": "my session"}))
+    assert repeated["result"] == response["result"], "the client lost the answer"
 
 
 async def test_a_subscription_to_a_finished_task_is_rejected(connections: ServerConnections) -> None:

@@ -33,8 +33,8 @@ TASKS: Final[dict[str, list[str]]] = json.loads(os.environ.get("FUZZ_TASKS", "{}
 COMMANDS: Final = ("ask", "auth", "fail", "reject", "reply yes", "file", "data", "stream 3", "stream x", "sleep 0.01")
 REFUSED: Final = ("UNSUPPORTED_OPERATION",)
 """Reasons that 0.3 reports with 501, as the official server does."""
-UNUSED_ADDRESS: Final = "http://127.0.0.1:9/"
-"""The webhook URL of all requests: nothing listens there, so no other host is called."""
+UNUSED_ADDRESS: Final = "http://127.0.0.1:65535/"
+"""The webhook URL of all requests: nothing listens there, so no other host is called. The server refuses port 9."""
 
 EXISTING_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TRACES: Final = ("Traceback (most recent call last)", 'File "/', "site-packages")
