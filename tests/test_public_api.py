@@ -37,6 +37,7 @@ PUBLIC: Final = {
         *("SUBMITTED", "WORKING", "INPUT_REQUIRED", "AUTH_REQUIRED", "COMPLETED", "FAILED", "CANCELED", "REJECTED"),
         *("is_terminal", "can_transition_to"),
     },
+    "dragoman.asgi": {"AsgiApp", "Identity"},
     "dragoman.client": {
         *("connect", "Connection"),
         *("Event", "Text", "Status", "Artifact", "Data", "File", "Question", "Finished", "Result"),

@@ -108,6 +108,7 @@ class Cards:
         self._versions = versions
         self.http: BoundAddress | None = None  # the bound address, set by the server once it listens
         self.grpc: BoundAddress | None = None  # the bound address of gRPC, set likewise
+        self.is_mounted = False  # whether HTTP arrives through another application, set likewise
         self._public_url = addresses.url
         self._public_grpc = addresses.grpc
         self._cache: OrderedDict[tuple[_EncodeCard, str, str, str, str, bool], ServedCard] = OrderedDict()
@@ -210,6 +211,7 @@ class Cards:
             http=self.base_url(origin),
             grpc=self._grpc_target(origin),
             is_root=agent == self.root,
+            is_mounted=self.is_mounted,
             trusted=trusted,
             resource=resource_name(scope, agent),
             lists_v03=self._versions != "1.0",
@@ -255,6 +257,9 @@ def _with_security(spec: AgentSpec, security: ServerSecurity, access_policy: Acc
     return card_spec
 
 
+MOUNT_PATH: Final = "dragoman.mount_path"
+"""The extra information of a transport that says at which path of a host application we are mounted."""
+
 _HOST: Final = re.compile(r"(?P<name>[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::(?P<port>[0-9]{1,5}))?")
 _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]{1,64}){0,8}")
 _FORWARDED: Final = re.compile(r'(?:^|[;,\s])(proto|host)\s*=\s*(?:"([^"]*)"|([^;,\s"]*))', re.IGNORECASE)
@@ -297,7 +302,8 @@ def request_origin(request: web.BaseRequest, trusted: TrustedNetworks) -> Origin
     if match is None or scheme not in ("http", "https") or not _PREFIX.fullmatch(prefix):
         return None
     lists_grpc = any(GRPC_LISTING in value for value in headers.getall("A2A-Extensions", ()))
-    return Origin(f"{scheme}://{host}{prefix}", match["name"], forwarded, lists_grpc)
+    mount_path = request.transport.get_extra_info(MOUNT_PATH, "") if request.transport is not None else ""
+    return Origin(f"{scheme}://{host}{prefix}{mount_path}", match["name"], forwarded, lists_grpc)
 
 
 def _last(values: Sequence[str]) -> str:

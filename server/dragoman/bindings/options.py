@@ -110,6 +110,7 @@ class ServerOptions:
     blobs: Blobs | None = None
     jwks: Callable[[], Awaitable[bytes]] | None = None
     """Returns the content of `/.well-known/jwks.json`; None when nothing is signed."""
+    console: bool = True  # serve the console's page
     console_sign_in: SignIn | None = None  # sign-in of people at the console; None: with API keys and tokens only
     extension_paths: Sequence[tuple[HttpPaths, Any]] = ()  # the paths of extensions, with the settings of each
     metrics: Callable[[str], Awaitable[tuple[bytes, str]]] | None = None

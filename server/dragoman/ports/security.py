@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.core.access.identity import Identity
@@ -31,6 +31,10 @@ class Authenticator(Protocol):
 
     async def recheck(self, identity: Identity) -> None:
         """Checks a caller again. Raises Unauthenticated when its credentials were withdrawn since."""
+
+
+IdentifyCaller = Callable[[MutableMapping[str, Any]], Identity | str | Awaitable[Identity | str | None] | None]
+"""A host application's function: the caller of an ASGI scope, as a principal or an Identity; None if it is unknown."""
 
 
 class SignInProvider(NamedTuple):

@@ -133,6 +133,14 @@ class Settings(BaseModel):
         return Quotas(limits, self.access.agent_limits, not self.listen.is_loopback or self.behind_proxy)
 
 
+class HostSettings(Settings):
+    """Settings of a server whose host application knows the callers of HTTP."""
+
+    @property
+    def requires_auth(self) -> bool:
+        return True
+
+
 def is_public(address: str) -> bool:
     """Whether the URL or address, which may be empty, is of another machine than this."""
     return bool(address) and not names_this_machine(address.rpartition("://")[2].partition("/")[0])
@@ -201,16 +209,17 @@ def settings_environment() -> dict[str, str]:
     return read_environment(setting_fields(), secret_options())
 
 
-def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False) -> Settings:
+def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False, kind: type[Settings] = Settings) -> Settings:
     """Settings from command line arguments (None: not given) and the other sources.
 
-    in_code: the arguments are those of a function, and errors spell them so. Raises SettingsError.
+    in_code: the arguments are those of a function, and errors spell them so. kind: whose rules apply. Raises
+    SettingsError.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
     fields = setting_fields()
     reject_unknown_variables(fields, secret_options())
     try:
-        return Settings(**given)
+        return kind(**given)
     except InvalidGroups as error:
         config = read_config_file({**settings_environment(), **given}.get("config"))
         raise SettingsError(_explain(error, given, *config, in_code=in_code)) from error

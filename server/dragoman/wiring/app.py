@@ -30,13 +30,14 @@ from dragoman.core.counters import MetricFamily, MetricSample, RequestMetrics, g
 from dragoman.core.errors import Unavailable
 from dragoman.ids import now_ms
 from dragoman.ports import Agent, Authenticator, OutboundHttp
-from dragoman.ports.security import SignIn
+from dragoman.ports.security import IdentifyCaller, SignIn
 from dragoman.runtime import AuditOptions, Coalesce, Limits, Ports, PushOptions, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop
 from dragoman.runtime.timings import Timings
 from dragoman.security.authenticators.composite import open_security
+from dragoman.security.authenticators.host import HostAuthenticator, ServeExchange, with_scope
 from dragoman.security.signing import JwsCardSigner, StoredSigningKeys, WebhookSigner
 from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Address, Settings, SettingsError
@@ -72,6 +73,15 @@ class AppTimings:
     workers: HeartbeatTimings | None = None  # heartbeats and leases of connected workers; None for the defaults
 
 
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """How a server is part of another application, which listens for it."""
+
+    identify: IdentifyCaller | None = None  # who calls; None: the settings' own authentication knows
+    console: bool = False  # serve the console, and the HTTP operations of operators
+    grpc: bool = False  # serve gRPC, too, on its own address
+
+
 @dataclass(slots=True, eq=False)
 class App:
     """A server. Each of its `components` sets fields at the start, and leaves to the stack what closes it."""
@@ -84,6 +94,7 @@ class App:
     shared: bool
     guards_loop: bool
     timings: AppTimings
+    mount: Mount | None = None  # HTTP then arrives as ASGI exchanges
 
     draining: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     listening: asyncio.Event = field(default_factory=asyncio.Event, init=False)
@@ -100,10 +111,11 @@ class App:
     metrics: BoundAddress | None = field(default=None, init=False)  # the separate address of `/metrics`, if any
     card_file: CardFile | None = field(default=None, init=False)  # the card overrides; None without a card file
     http: BoundAddress = field(init=False)
+    serve_asgi: ServeExchange = field(init=False)  # of a mounted server, which has no `http`
     grpc_address: BoundAddress | None = field(default=None, init=False)
     """None for a worker process, which serves only `/healthz` and `/readyz` over HTTP."""
     public_url: str = field(default="", init=False)
-    """The URL for clients: the setting, else the HTTP address as seen from this machine."""
+    """The URL for clients: the setting, else the HTTP address as seen from this machine. A mounted server has none."""
 
     @property
     def grpc(self) -> BoundAddress:
@@ -290,6 +302,9 @@ class App:
                 certificates=infra.client_certificates,
             )
         )
+        authenticator = self.authenticator or security.authenticator
+        if self.mount is not None and self.mount.identify is not None:
+            authenticator = HostAuthenticator(self.mount.identify, authenticator, now_ms)
         cards = await self._open_cards(stack)
         await self.sources.follow(stack, infra)
         options = replace(
@@ -297,7 +312,7 @@ class App:
             message_bytes=settings.limits.message_bytes,
             error_table=settings.protocol.error_table,
             v03_files=settings.protocol.v03_files,
-            authenticator=self.authenticator or security.authenticator,
+            authenticator=authenticator,
             client_certificates=infra.client_certificates,
             behind_proxy=settings.behind_proxy,
             private_pages=settings.access.private_pages,
@@ -309,6 +324,7 @@ class App:
             issuers=settings.access.issuers,
             blobs=infra.store.blobs,
             jwks=self.signing_keys.public if settings.push.enabled or settings.public.sign_cards else None,
+            console=self.mount is None or self.mount.console,
             console_sign_in=_open_sign_in(settings, infra.outbound),
             extension_paths=[
                 (one.http, group)
@@ -319,16 +335,24 @@ class App:
         )
         operations, listen_grpc = self.runtime.operations, settings.listen.grpc
         admin = AdminTable(cards, self._admin_services(stack, security.forget))
-        grpc_options = replace(options, host=listen_grpc.host, port=listen_grpc.port)
-        grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
-        grpc_address = await listen(stack, "--grpc", listen_grpc, grpc_server)
-        http_server = http.serve_http(operations, cards, options, admin)
-        self.http = await listen(stack, "--http", settings.listen.http, http_server)
-        self.public_url = settings.public.url or reachable_url(self.http)
-        self.grpc_address = grpc_address
+        if self.mount is None or self.mount.grpc:
+            grpc_options = replace(options, host=listen_grpc.host, port=listen_grpc.port)
+            grpc_server = grpc.serve_grpc(operations, cards, grpc_options, admin)
+            self.grpc_address = await listen(stack, "--grpc", listen_grpc, grpc_server)
+        addresses = {"grpc": str(self.grpc_address)} if self.grpc_address else {}
+        self.public_url = settings.public.url
+        if self.mount is not None:
+            shown = admin if self.mount.console else None
+            served = http.serve_asgi(operations, cards, options, shown)
+            self.serve_asgi = with_scope(await stack.enter_async_context(served))
+        else:
+            http_server = http.serve_http(operations, cards, options, admin)
+            self.http = await listen(stack, "--http", settings.listen.http, http_server)
+            self.public_url = self.public_url or reachable_url(self.http)
+            addresses = {"http": reachable_url(self.http), **addresses}
         self.listening.set()
         if infra.lock is not None:
-            infra.lock.publish(http=reachable_url(self.http), grpc=str(grpc_address))
+            infra.lock.publish(**addresses)
 
     def _admin_services(self, stack: AsyncExitStack, forget_key: Callable[[str], None]) -> AdminServices:
         actions = OperatorActions(self.runtime.auditor)
@@ -382,12 +406,13 @@ async def open_app(
     shared: bool = False,
     guards_loop: bool = False,
     timings: AppTimings | None = None,
+    mount: Mount | None = None,
 ) -> AsyncIterator[App]:
     """Serves `agents`, by default those of `settings.agents.app`, while the block runs.
 
     authenticator, outbound: used instead of those in the settings. startup_hooks: run besides those of the agents'
     modules. shared: other server processes listen on the same ports. guards_loop: end this process if its loop is
-    blocked for too long.
+    blocked for too long. mount: serve HTTP with `App.serve_asgi` in place of a port.
 
     Raises StartError, SettingsError (also for settings of unknown agents), and LoadError for APP.
     """
@@ -395,7 +420,8 @@ async def open_app(
         app = load_own_app(settings)
         agents, startup_hooks = app.agents, [*app.startup_hooks, *startup_hooks]
     check_role(settings)
-    server = App(settings, agents, startup_hooks, authenticator, outbound, shared, guards_loop, timings or AppTimings())
+    timings = timings or AppTimings()
+    server = App(settings, agents, startup_hooks, authenticator, outbound, shared, guards_loop, timings, mount)
     async with AsyncExitStack() as stack:
         for component in server.components:
             await component(stack)

@@ -10,17 +10,26 @@ from typing import Any, Final, cast
 from dragoman.agents.functions.startup import StartupHook
 from dragoman.ports import Agent
 from dragoman.ports.extension import StartError
-from dragoman.settings.settings import Settings, SettingsError, load_settings
+from dragoman.settings.settings import MIN_TOKEN_LENGTH, Address, HostSettings, Settings, SettingsError, load_settings
 from dragoman.wiring import app as wiring
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, app_of, load_app, load_own_app
 from dragoman.wiring.infra import GIVEN_FUNCTIONS
 
-_NOT_OPTIONS: Final[Mapping[str, str]] = {
+_NOT_OPTIONS: Final = {
     "app": "pass APP as a positional argument",
     "log_format": "open_app leaves logging as it is; configure it with the module logging",
     "reload": "open_app does not restart the process; use `dragoman serve --reload`",
 }
 """Options of `dragoman serve` that concern its own process, with what to do instead."""
+
+_NOT_MOUNTED: Final = {
+    "http": "the host application's server listens; pass its address to that",
+    "processes": "start several processes of the host application, with a store that they share",
+}
+
+
+AgentSource = Agent | StartupHook[..., Any] | ModuleType | str
+"""An agent for `open_app`, or the module or APP that declares some."""
 
 
 class RunningServer:
@@ -57,9 +66,7 @@ class RunningServer:
 
 
 @asynccontextmanager
-async def open_app(
-    *agents: Agent | StartupHook[..., Any] | ModuleType | str, **options: Any
-) -> AsyncIterator[RunningServer]:
+async def open_app(*agents: AgentSource, **options: Any) -> AsyncIterator[RunningServer]:
     """Serves agents in this process, on the running event loop, while the block runs.
 
         async with open_app(echo, http="127.0.0.1:0", grpc="127.0.0.1:0", store="memory:") as server:
@@ -79,16 +86,25 @@ async def open_app(
     agents that cannot be served together, and RuntimeError when the server cannot start: an address or the store is in
     use, or an `@on_startup` function failed.
     """
+    async with open_embedded(agents, options) as app:
+        yield RunningServer(app)
+
+
+@asynccontextmanager
+async def open_embedded(
+    agents: Sequence[AgentSource], options: Mapping[str, Any], mount: wiring.Mount | None = None
+) -> AsyncIterator[wiring.App]:
+    """The server of `open_app`, or one that is mounted in another application."""
     async with AsyncExitStack() as stack:
         try:
             functions = {name: options[name] for name in ("store", "bus") if callable(options.get(name))}
             targets = {name: _target(name, function) for name, function in functions.items()}
-            settings = _settings({**options, **targets}, given=bool(agents))
+            settings = _settings({**options, **targets}, mount, given=bool(agents))
             own = _combine(agents) if agents else load_own_app(settings)
             reset = GIVEN_FUNCTIONS.set({targets[name]: function for name, function in functions.items()})
             try:
                 app = await stack.enter_async_context(
-                    wiring.open_app(settings, own.agents, startup_hooks=own.startup_hooks)
+                    wiring.open_app(settings, own.agents, startup_hooks=own.startup_hooks, mount=mount)
                 )
             finally:
                 GIVEN_FUNCTIONS.reset(reset)
@@ -96,7 +112,7 @@ async def open_app(
             raise ValueError(str(error)) from error
         except StartError as error:
             raise RuntimeError(str(error)) from error
-        yield RunningServer(app)
+        yield app
         await app.drain(settings.limits.drain)
 
 
@@ -106,12 +122,13 @@ def _target(option: str, function: Any) -> str:
     return f"{getattr(function, '__module__', '')}:{name if name.isidentifier() else f'{option}_function'}"
 
 
-def _settings(options: Mapping[str, Any], *, given: bool) -> Settings:
+def _settings(options: Mapping[str, Any], mount: wiring.Mount | None, *, given: bool) -> Settings:
     """The settings of the server. given: whether agents were passed. Raises SettingsError."""
-    for name, instead in _NOT_OPTIONS.items():
+    for name, instead in (_NOT_OPTIONS if mount is None else _NOT_OPTIONS | _NOT_MOUNTED).items():
         if name in options:
-            raise SettingsError(f"{name}: is not an option of open_app; {instead}")
-    settings = load_settings(options, in_code=True)
+            raise SettingsError(f"{name}: is not an option of {'open_app' if mount is None else 'AsgiApp'}; {instead}")
+    identifies = mount is not None and mount.identify is not None
+    settings = load_settings(options, in_code=True, kind=HostSettings if identifies else Settings)
     if settings.cluster.processes > 1:
         raise SettingsError(
             f"processes: must be 1, not {settings.cluster.processes}: open_app serves in this process only; for "
@@ -119,7 +136,22 @@ def _settings(options: Mapping[str, Any], *, given: bool) -> Settings:
         )
     if given and settings.agents.workers_only:
         raise SettingsError("workers_only: the agents that were passed would not be served; pass either")
-    return settings
+    return settings if mount is None else _as_mounted(settings)
+
+
+def _as_mounted(settings: Settings) -> Settings:
+    """The same for a server that any machine may reach through its host. Raises SettingsError."""
+    if settings.cluster.role == "worker":
+        raise SettingsError('role: "worker" serves no calls, so it is not mounted; use open_app or `dragoman serve`')
+    if not (settings.requires_auth or settings.listen.insecure):
+        raise SettingsError(
+            "authenticate: is missing, and whoever reaches the host application could call and read all tasks; pass a "
+            "function that returns the caller's principal, turn on authentication (api_keys, issuers, token), or allow "
+            "it with insecure=True"
+        )
+    if 0 < len(settings.access.token.get_secret_value()) < MIN_TOKEN_LENGTH:
+        raise SettingsError(f"token: must have at least {MIN_TOKEN_LENGTH} characters: other machines could guess it")
+    return settings.replaced(http=Address("0.0.0.0", 0))
 
 
 def _combine(sources: Sequence[object]) -> LoadedApp:

@@ -19,8 +19,9 @@ from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.table import AdminTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
+from dragoman.bindings.http.asgi import Receive, Scope, Send, serve_exchange
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
-from dragoman.bindings.http.connections import PlainRequest, Response
+from dragoman.bindings.http.connections import HttpConnections, PlainRequest, Response
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
 from dragoman.bindings.http.jsonrpc import JsonRpcExchange
 from dragoman.bindings.http.request import (
@@ -61,6 +62,9 @@ RESOURCE_BASES: Final = (f"/{RESOURCE_TEMPLATE}", f"/v1/{RESOURCE_TEMPLATE}/a2a"
 _TENANT_BASES: Final = ("", "/{tenant}", *RESOURCE_BASES)
 _READ_METHODS: Final = ("GET", "HEAD")
 
+ServeAsgi = Callable[[Scope, Receive, Send], Coroutine[Any, Any, None]]
+"""Serves one HTTP exchange of an ASGI application."""
+
 _MAX_CACHED_PATH_CHARS: Final = 256  # finding a route takes 15 µs, and polling clients repeat their (short) paths
 
 
@@ -73,24 +77,51 @@ async def serve_http(
     At the end of the block streams end at once, other requests get `options.grace` seconds. Raises OSError if the
     address cannot be bound.
     """
+    async with (
+        _open_server(operations, cards, options, admin) as server,
+        listener.listen_http(server.handle, options, server.plain_call) as bound,
+    ):
+        cards.http = bound
+        try:
+            yield bound
+        finally:
+            server.streams.close()
+            cards.http = None
+
+
+@asynccontextmanager
+async def serve_asgi(
+    operations: Operations, cards: Cards, options: ServerOptions, admin: AdminTable | None = None
+) -> AsyncIterator[ServeAsgi]:
+    """As `serve_http`, for the exchanges that the value is called with; it listens on no address."""
+    async with _open_server(operations, cards, options, admin) as server:
+        cards.is_mounted = True
+        connections = HttpConnections(server.handle, options)
+        watch_task = start_task(Background.HTTP_CONNECTIONS, connections.watch)
+        try:
+            yield partial(serve_exchange, connections)
+        finally:
+            watch_task.cancel()
+            server.streams.close()
+            await connections.shutdown(options.grace)
+
+
+@asynccontextmanager
+async def _open_server(
+    operations: Operations, cards: Cards, options: ServerOptions, admin: AdminTable | None
+) -> AsyncIterator[_HttpServer]:
+    """Opens a server that checks the credentials of its open streams; the caller closes the streams."""
     streams = StreamRegistry()
     options.request_metrics.add_stream_count("http", lambda: streams.count)
-    server = _HttpServer(operations, cards, options, streams, admin)
     credentials_task = start_task(
         Background.CREDENTIALS,
         partial(streams.watch_credentials, options.authenticator, options.credential_check_interval),
         "over HTTP",
     )
     try:
-        async with listener.listen_http(server.handle, options, server.plain_call) as bound:
-            cards.http = bound
-            try:
-                yield bound
-            finally:
-                streams.close()
+        yield _HttpServer(operations, cards, options, streams, admin)
     finally:
         credentials_task.cancel()
-        cards.http = None
 
 
 def _jsonrpc_tenant(path: str) -> str | None:
@@ -115,6 +146,7 @@ class _HttpServer:
         stream_registry: StreamRegistry,
         admin: AdminTable | None,
     ) -> None:
+        self.streams = stream_registry
         self._cards = agent_cards
         self._options = options
         self._cors = CorsHeaders(options)
@@ -129,7 +161,7 @@ class _HttpServer:
         for rule, operation in http_endpoints(admin, options, stream_registry):
             for method in _READ_METHODS if rule.http_method == "GET" else (rule.http_method,):
                 self._routes.add(method, rule.template, self._logged(operation))
-        for method, path, endpoint in pages.console_endpoints(options):
+        for method, path, endpoint in pages.console_endpoints(options) if options.console else ():
             self._routes.add(method, httprule.parse(path), self._logged(endpoint))
         names = []
         for paths, settings in options.extension_paths:
@@ -168,9 +200,9 @@ class _HttpServer:
         yield pages.METRICS_PATH, lambda request, _: pages.metrics_response(request, options)
         yield "/openapi.json", self._openapi_document
         yield "/openapi/{file=**}", self._openapi_file
-        # Without authentication: the console contains no data, and its page asks for the credentials.
-        yield "/console", lambda request, _: pages.console_response(request, None)
-        yield "/console/{file=**}", lambda request, variables: pages.console_response(request, variables["file"])
+        if options.console:  # without authentication: it contains no data, and its page asks for the credentials
+            yield "/console", lambda request, _: pages.console_response(request, None)
+            yield "/console/{file=**}", lambda request, variables: pages.console_response(request, variables["file"])
         yield "/docs", self._docs
         yield "/docs/{file}", lambda request, variables: pages.docs_asset(variables["file"])
         yield "/blobs/{name}", lambda request, variables: blob_response(request, options.blobs, variables["name"])
@@ -284,7 +316,7 @@ class _HttpServer:
     async def _index(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         if request.method not in _READ_METHODS:
             raise MethodNotAllowed(request.method, (*_READ_METHODS, "POST"))
-        if pages.wants_html(request):
+        if self._options.console and pages.wants_html(request):
             return pages.redirect_to_console()
         return await self._agents(request, _)
 

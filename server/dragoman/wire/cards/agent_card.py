@@ -59,6 +59,7 @@ class CardView:
     grpc: str = ""  # public `host:port` for gRPC, with or without a scheme; empty without gRPC
     trusted: bool = False  # whether the card is for an authenticated caller, who also sees the extended skills
     is_root: bool  # whether it is the root agent, whose addresses need no agent id
+    is_mounted: bool = False  # whether the server is a part of another HTTP application
     resource: str = ""
     """The agent's resource name on a card that is read within a scope: its addresses stay in that scope."""
     # Optional features that the server offers for the agent (1.0 §4.4.3).
@@ -72,10 +73,14 @@ class CardView:
         return self.http.rstrip("/")
 
     def agent_url(self, spec: AgentSpec) -> str:
-        """The agent's URL: of JSON-RPC, and outside of scopes the base of `/v1` of its 0.3 REST binding."""
+        """The agent's URL; outside of scopes the base of `/v1` of its 0.3 REST binding."""
         if self.resource:
             return f"{self.base_url}/{quote(self.resource)}"
         return self.base_url if self.is_root else f"{self.base_url}/{spec.id}"
+
+    def jsonrpc_url(self, spec: AgentSpec) -> str:
+        """The agent's URL for JSON-RPC. Below a mount it is never the mount itself: Starlette redirects from there."""
+        return f"{self.base_url}/" if self.is_mounted and self.is_root and not self.resource else self.agent_url(spec)
 
     def v03_rest_url(self, spec: AgentSpec) -> str:
         """The base of `/v1` of the agent's 0.3 REST binding."""
@@ -305,7 +310,7 @@ def _v1_interfaces(spec: AgentSpec, view: CardView) -> list[pb.AgentInterface]:
     # JSON-RPC is first: one client takes the first interface to be JSON-RPC. Its URL names the agent, so callers may
     # omit the tenant; over REST, clients put the tenant before the path (1.0 §11.3).
     tenant = view.tenant(spec)
-    urls = {JSONRPC_BINDING: view.agent_url(spec), HTTP_JSON_BINDING: view.base_url}
+    urls = {JSONRPC_BINDING: view.jsonrpc_url(spec), HTTP_JSON_BINDING: view.base_url}
     if view.grpc:
         urls[GRPC_BINDING] = view.grpc
     interfaces = [
@@ -326,7 +331,7 @@ def _v03_interfaces(spec: AgentSpec, view: CardView) -> list[v03.AgentInterface]
     # is a URL for clients that parse it, and a valid target for those that pass it to gRPC unchanged, which http:// is
     # not.
     interfaces = [
-        v03.AgentInterface(url=view.agent_url(spec), transport=JSONRPC_BINDING),
+        v03.AgentInterface(url=view.jsonrpc_url(spec), transport=JSONRPC_BINDING),
         v03.AgentInterface(url=view.v03_rest_url(spec), transport=HTTP_JSON_BINDING),
     ]
     if view.grpc and view.is_root and not view.resource:

@@ -126,15 +126,8 @@ class Fasta2aAdapter:
 
     def registration(self, id: str) -> dict[str, Any]:
         """The registration, from the first FastA2A app of the module."""
-        card = None
-        for app in vars(self._module).values():
-            if isinstance(app, fasta2a.FastA2A):
-                card = {
-                    name: _camel(getattr(app, name, None)) for name in ("name", "description", "version", "provider")
-                }
-                card["skills"] = _camel(getattr(app, "skills", None))
-                break
-        return target.build_registration(id, self._target, card, None)  # type: ignore[no-any-return]
+        apps = (value for value in vars(self._module).values() if isinstance(value, fasta2a.FastA2A))
+        return app_registration(id, self._target, next(apps, None))
 
     def running(self) -> AbstractAsyncContextManager[Any]:
         """The worker's own lifespan. Its task loop stays idle, because turns run here."""
@@ -176,6 +169,13 @@ class Fasta2aAdapter:
             run.read_metadata()
             if run.final_status is not None and run.final_status[0] == CANCELED:
                 await turn.status(*run.final_status)
+
+
+def app_registration(id: str, source: Any, app: Any) -> dict[str, Any]:
+    """The registration with the card of a FastA2A app, or without one, of `source`."""
+    names = ("name", "description", "version", "provider", "skills")
+    card = {name: _camel(getattr(app, name, None)) for name in names} if app is not None else None
+    return target.build_registration(id, source, card, None)  # type: ignore[no-any-return]
 
 
 class TurnStorage(their_storage.Storage):

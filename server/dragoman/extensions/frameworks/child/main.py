@@ -48,12 +48,12 @@ def main(target: str, *, debug: bool = False) -> int:
     try:
         agent = open_target(target)
         registration = agent.registration("executor")  # the server replaces the id
+        configure_logging(debug=debug)
+        run_until_complete(_serve(agent, registration, pipe))
     except InvalidTarget as error:
         text = " ".join(str(error).split())  # the server reads one line
         print(f"{STDERR_ERROR_PREFIX}{text}", file=sys.stderr, flush=True)
         return EXIT_INVALID_TARGET
-    configure_logging(debug=debug)
-    run_until_complete(_serve(agent, registration, pipe))
     # Threads of the executor must not keep the process alive without a server.
     sys.stderr.flush()
     os._exit(0)
@@ -69,6 +69,10 @@ def open_target(target: str) -> Any:
     if kind is not None:
         value = create_executor(value, {}) if inspect.isclass(value) else value
         return adapters.open_adapter(kind, module, target.rpartition(":")[2], value)
+    if _is_fasta2a_app(value):
+        from .fasta2a_app import Fasta2aAppAdapter
+
+        return Fasta2aAppAdapter(module, value, _fasta2a_dependencies())
     if not callable(value) and not is_executor(value):
         raise InvalidTarget(_not_an_executor(value))
     if inspect.isclass(value) and not is_executor(value):
@@ -112,6 +116,12 @@ def _fasta2a_dependencies() -> dict[str, Any]:
     return fasta2a_adapter.worker_dependencies()
 
 
+def _is_fasta2a_app(value: Any) -> bool:
+    return any(
+        (cls.__module__.partition(".")[0], cls.__name__) == ("fasta2a", "FastA2A") for cls in type(value).__mro__
+    )
+
+
 def _is_installed(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
@@ -129,7 +139,7 @@ def _not_an_executor(target: Any) -> str:
     known = ", ".join(kind.label for kind in adapters.KINDS)
     return (
         f"{subject} is not an agent that can be served. Known are: {known}; an AgentExecutor of a2a-sdk, which has the "
-        "methods execute and cancel; and a Worker of fasta2a, which has run_task and cancel_task"
+        "methods execute and cancel; a Worker of fasta2a, which has run_task and cancel_task; and a FastA2A application"
     )
 
 

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, Generic
 
 from fasta2a.broker import Broker
@@ -32,4 +33,8 @@ class Worker(ABC, Generic[ContextT]):  # type: ignore[misc]  # mypy does not fin
 
 
 class FastA2A:
-    pass
+    """The main class."""
+
+    def __init__(self, *, lifespan: Any, name: str = "My Agent", description: str | None = None) -> None:
+        self.router = SimpleNamespace(lifespan_context=lifespan)
+        self.name, self.description = name, description
