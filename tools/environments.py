@@ -1,16 +1,19 @@
 """Environments of third-party packages, cached in `.foreign/` under a hash of their requirement files.
 
-A changed pin creates a new environment; an unfinished one is created again.
+A changed pin creates a new environment; an unfinished one is created again. Programs in Go and Rust are environments,
+too: their sources belong to the hash, and the folder has their binaries. What their toolchains download and compile
+is kept in `.foreign/go` and `.foreign/cargo`, so that only the first build needs the network.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,13 +23,20 @@ CACHE: Final = ROOT / ".foreign"
 _UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 
 
+TOOLCHAINS: Final = {"go.mod": "go", "Cargo.toml": "cargo"}
+"""The command that builds a program, by its manifest."""
+
+
 class NotCreated(Exception):
     """Creating an environment failed. The text has the command and its output."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """One environment: a name and its requirement files (requirements.txt, or package.json and a lock)."""
+    """One environment: a name and its requirement files (requirements.txt, or package.json and a lock).
+
+    Of a program: its manifest (go.mod or Cargo.toml), then its lock file and its sources.
+    """
 
     name: str
     sources: tuple[Path, ...]
@@ -52,10 +62,15 @@ class Environment:
                 return
             shutil.rmtree(self.folder, ignore_errors=True)
             self.folder.mkdir()
-            if self.sources[0].name == "package.json":
-                self._make_node()
-            else:
-                self._make_python(self.sources[0])
+            match self.sources[0].name:
+                case "package.json":
+                    self._make_node()
+                case "go.mod":
+                    self._make_go(self.sources[0].parent)
+                case "Cargo.toml":
+                    self._make_rust(self.sources[0])
+                case _:
+                    self._make_python(self.sources[0])
             done.touch()
 
     def _make_node(self) -> None:
@@ -72,8 +87,46 @@ class Environment:
         _run([sys.executable, "-m", "venv", self.folder], ROOT)
         _run([self.python, "-m", "pip", "install", "--quiet", "-r", requirements], ROOT)
 
+    def _make_go(self, module: Path) -> None:
+        """Builds every `main` package of a module; a binary has the name of its folder."""
+        # A slash at the end: `go build` takes it for a folder then.
+        _run(["go", "build", "-o", f"{self.folder}/", "./..."], module, go_variables())
 
-def _run(command: Sequence[str | Path], folder: Path) -> None:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    def _make_rust(self, manifest: Path) -> None:
+        """Builds every binary of a crate."""
+        target = CACHE / "cargo" / self.name
+        build = ["cargo", "build", "--quiet", "--locked", "--manifest-path", manifest, "--target-dir", target]
+        _run(build, manifest.parent, rust_variables())
+        for path in (target / "debug").iterdir():
+            if path.is_file() and os.access(path, os.X_OK):
+                shutil.copy(path, self.folder)
+
+
+def go_variables() -> dict[str, str]:
+    """Environment variables that keep what Go downloads and compiles in `.foreign/go`."""
+    folder, flags = CACHE / "go", "-modcacherw -buildvcs=false"  # without the first `make clean` cannot delete modules
+    return {"GOMODCACHE": str(folder / "mod"), "GOCACHE": str(folder / "build"), "GOFLAGS": flags}
+
+
+def rust_variables() -> dict[str, str]:
+    """Environment variables that keep what Cargo downloads in `.foreign/cargo`, and name a protoc."""
+    folder = CACHE / "cargo"
+    folder.mkdir(parents=True, exist_ok=True)
+    protoc = folder / "protoc"  # build scripts of crates take a path only
+    content = f'#!/bin/sh\nexec {sys.executable} -m grpc_tools.protoc "$@"\n'
+    if not protoc.exists() or protoc.read_text("utf-8") != content:
+        new = folder / f"protoc-{os.getpid()}"  # another process may be running the old one
+        new.write_text(content, "utf-8")
+        new.chmod(0o755)
+        new.rename(protoc)
+    return {"CARGO_HOME": str(folder / "home"), "PROTOC": str(protoc)}
+
+
+def _run(command: Sequence[str | Path], folder: Path, variables: Mapping[str, str] | None = None) -> None:
+    environment = {**os.environ, **(variables or {})}
+    try:
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    except FileNotFoundError as missing:
+        raise NotCreated(f"{command[0]} is not on this machine") from missing
     if done.returncode:
         raise NotCreated(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")

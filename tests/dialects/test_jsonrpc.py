@@ -122,9 +122,15 @@ AMBIGUOUS_CALL = (
 """A call with an integer that parsers read differently."""
 
 
+def details(error: dict[str, Any]) -> list[dict[str, Any]]:
+    """The typed objects of an error: `data` in 1.0, and `details` in its object before."""
+    data = error["data"]
+    return list(data if isinstance(data, list) else data["details"])
+
+
 def localized(error: dict[str, Any]) -> str:
     """The text that a literal of 0.x replaced."""
-    return str(next(detail["message"] for detail in error["data"] if detail["@type"].endswith(".LocalizedMessage")))
+    return str(next(detail["message"] for detail in details(error) if detail["@type"].endswith(".LocalizedMessage")))
 
 
 @pytest.mark.parametrize("length", ["-1", '"x"', "9007199254740993", "1e999", '0,"historyLength":1', '"\\ud800"'])
@@ -135,7 +141,7 @@ async def test_every_error_of_a_field_names_it_within_params(connections: Server
 
 
 def violations(error: dict[str, Any]) -> list[str]:
-    return [one["field"] for detail in error["data"] for one in detail.get("fieldViolations", ())]
+    return [one["field"] for detail in details(error) for one in detail.get("fieldViolations", ())]
 
 
 @pytest.mark.parametrize(
@@ -259,6 +265,25 @@ async def test_streams_before_1_0_return_errors_in_the_stream(
         assert answer.status == 200
         responses = [response async for response in sse(answer)]
     assert [response["error"]["code"] for response in responses] == [code]
+
+
+@pytest.mark.parametrize(
+    ("accept", "content_type"),
+    [
+        ("text/event-stream", "text/event-stream"),
+        ("text/event-stream, application/json", "application/json"),
+        ("*/*", "application/json"),
+    ],
+)
+@pytest.mark.parametrize("method", ["SubscribeToTask", "SendStreamingMessage", "GetTask"])
+async def test_errors_of_1_0_are_in_the_stream_for_callers_that_accept_only_streams(
+    connections: ServerConnections, method: str, accept: str, content_type: str
+) -> None:
+    async with connections.http.post("/", json=call(method, {}), headers={"Accept": accept}) as answer:
+        assert answer.status == 200
+        assert answer.content_type == (content_type if method != "GetTask" else "application/json")
+        text = (await answer.text()).removeprefix("data: ")
+    assert json.loads(text)["error"]["code"] == -32602
 
 
 @pytest.mark.parametrize("accept", ["application/json", "application/json, text/plain"])

@@ -2,17 +2,23 @@
 
 With `--replicated`: against three servers on one PostgreSQL, behind a TCP round-robin (replicated.py).
 
-Every folder beside this file with a `requirements.txt` (Python) or a `package.json` (Node) is a client. Its
-`check.py` or `check.mjs` is called with `--http URL --grpc HOST:PORT --project FOLDER`, in the folder of its
-environment. It prints `ok  SENTENCE` or `FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then
-`end`, and exits with 0 if all checks passed. A `check.py` of a Node client runs in the project's environment, and one
-of an MCP client has `--servers COUNT`.
-Optional scripts: `bare.py` or `bare.mjs` runs against a server without any capability (bare_agents.py), `immediate.py`
-against one with `--blocking-default return`, and `executor_check.py` against a server that runs the `executor.py`
-beside it in the client's environment. Environments are kept in `.foreign/` under the hash of their requirements.
-Arguments select clients by name.
+Every folder beside this file with a `requirements.txt` (Python), a `package.json` (Node), a `go.mod` (Go) or a
+`Cargo.toml` (Rust) is a client. Its `check.py` or `check.mjs`, or the binary `check` that a program in Go or Rust is
+built to, is called with `--http URL --grpc HOST:PORT --project FOLDER`, in the folder of its environment. It prints
+`ok  SENTENCE` or `FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 if
+all checks passed. A `check.py` of a Node client runs in the project's environment, and one of an MCP client has
+`--servers COUNT`. Other scripts:
 
-A run of all clients on one server writes docs/reference/clients.md, unless a client broke off (incomplete rows).
+- `bare.py` or `bare.mjs` runs against a server without any capability (bare_agents.py), `immediate.py` against one with
+  `--blocking-default return`, and `executor_check.py` against a server that runs the `executor.py` beside it in the
+  client's environment;
+- `upstream.py` has a Dragoman in front of the binary `agent` of a program (programs.py).
+
+Programs in Go and Rust send one message (`--short`) unless `--all` or their names are given. They are left out where
+their toolchain is missing, and where they cannot be built unless NATIVE_CLIENTS is `required`. Environments are kept in
+`.foreign/` under the hash of their requirements. Arguments select clients by name.
+
+A run of all clients on one server with `--all` writes docs/reference/clients.md, unless a client broke off.
 """
 
 from __future__ import annotations
@@ -38,7 +44,7 @@ from tests.foreign.checks import free_port
 from tests.foreign.kinds import Serve, every_kind
 from tests.foreign.replicated import SERVERS, replicas
 
-from tools.environments import CACHE, ROOT, Environment, NotCreated
+from tools.environments import CACHE, ROOT, TOOLCHAINS, Environment, NotCreated
 
 HERE = Path(__file__).resolve().parent
 TABLE = ROOT / "docs" / "reference" / "clients.md"
@@ -51,8 +57,15 @@ CLIENT_LIMIT = 600
 CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
 QUIET = re.compile(r"^(op\t.*|end|)$")
 
+PROGRAM = "check"
+"""The binary of a client in Go or Rust that runs its checks."""
+PROGRAM_FILES = (".go", ".mod", ".sum", ".rs", ".toml", ".lock")
+"""How the names of the files end that a program in Go or Rust is built from."""
+
 MCP_CLIENTS = ("mcp_sdk", "mcp_ts", "fastmcp")
 """How the folders of clients of MCP begin."""
+FRONT = "upstream_a2a_sdk_1_3_0"
+"""The client in whose environment the scripts `upstream.py` run: they need httpx."""
 EXECUTOR = "a2a_sdk_1_3_0"
 """The client in whose environment the executor runs that MCP clients call."""
 
@@ -72,7 +85,22 @@ class Client:
         return (self.folder / "package.json").exists()
 
     @property
+    def manifest(self) -> Path | None:
+        """The manifest of a program in Go or Rust; None for the other clients."""
+        return next((path for name in TOOLCHAINS if (path := self.folder / name).exists()), None)
+
+    @property
+    def toolchain(self) -> str:
+        """The command that builds a program; empty for the other clients."""
+        return TOOLCHAINS[self.manifest.name] if self.manifest else ""
+
+    @property
     def environment(self) -> Environment:
+        if self.manifest:
+            shared = HERE / f"{self.toolchain}_checks"
+            files = sorted(path for folder in (self.folder, shared) for path in folder.rglob("*"))
+            sources = [path for path in files if path.suffix in PROGRAM_FILES and path != self.manifest]
+            return Environment(self.name, (self.manifest, *sources))
         names = ("package.json", "package-lock.json") if self.is_node else ("requirements.txt",)
         return Environment(self.name, tuple(path for name in names if (path := self.folder / name).exists()))
 
@@ -81,6 +109,8 @@ class Client:
         """Its scripts: `check`; `bare` for a server without capabilities, `signed` for signatures of cards,
         `immediate` for sends that do not wait, and `executor_check` for an executor of its SDK, where they exist."""
         names = ("check", "bare", "signed", "immediate", "executor_check")
+        if self.manifest:
+            return [PROGRAM, *(file for file in ("upstream.py",) if (self.folder / file).exists())]
         files = [f"{name}.{ending}" for name in names for ending in ("py", "mjs")]
         return [file for file in files if (self.folder / file).exists()]
 
@@ -121,7 +151,7 @@ def clients(names: list[str]) -> list[Client]:
     found = [
         Client(folder)
         for folder in sorted(HERE.iterdir())
-        if (folder / "requirements.txt").exists() or (folder / "package.json").exists()
+        if any((folder / name).exists() for name in ("requirements.txt", "package.json", *TOOLCHAINS))
     ]
     unknown = set(names) - {client.name for client in found}
     if unknown:
@@ -131,16 +161,27 @@ def clients(names: list[str]) -> list[Client]:
 
 def others(chosen: list[Client]) -> list[Client]:
     """Clients whose environments the chosen ones need beside their own."""
-    executor = Client(HERE / EXECUTOR)
-    return [executor] if executor not in chosen and any(client.speaks_mcp for client in chosen) else []
+    needed = {EXECUTOR} if any(client.speaks_mcp for client in chosen) else set()
+    needed |= {FRONT} if any(client.manifest for client in chosen) else set()
+    return [client for name in sorted(needed) if (client := Client(HERE / name)) not in chosen]
 
 
-def make(client: Client) -> None:
-    """Creates a client's environment unless it exists. Exits with the output of a failed step."""
+def make(client: Client) -> bool:
+    """Creates a client's environment unless it exists. False: a program that cannot be built on this machine.
+
+    Exits with the output of a failed step.
+    """
+    if client.toolchain and not shutil.which(client.toolchain):
+        print(f"{client.name}: left out, {client.toolchain} is not on this machine")
+        return False
     try:
         client.environment.make()
     except NotCreated as failed:
-        sys.exit(str(failed))
+        if not client.toolchain or os.environ.get("NATIVE_CLIENTS") == "required":
+            sys.exit(str(failed))
+        print(f"{client.name}: left out\n{failed}")
+        return False
+    return True
 
 
 @contextmanager
@@ -173,8 +214,8 @@ def addresses(log: Path, process: subprocess.Popen[bytes]) -> dict[str, str]:
     sys.exit(f"the server did not start:\n{log.read_text('utf-8')}")
 
 
-def check(client: Client, server_addresses: dict[str, str], script: str, servers: int) -> Outcome:
-    """Runs one script of a client against the server, or against several behind one address."""
+def check(client: Client, server_addresses: dict[str, str], script: str, options: Sequence[str]) -> Outcome:
+    """Runs one script of a client, with more options, against the server or several behind one address."""
     folder = client.environment.folder
     if client.is_node:
         # Node resolves modules from the folder with node_modules.
@@ -182,12 +223,14 @@ def check(client: Client, server_addresses: dict[str, str], script: str, servers
             shutil.copy(file, folder)
     if script.endswith(".mjs"):
         command = ["node", str(folder / script)]
+    elif script == PROGRAM:
+        command = [str(folder / script)]
     else:
-        python = sys.executable if client.is_node else client.environment.python
+        scripted = Client(HERE / FRONT) if client.manifest else client
+        python = sys.executable if client.is_node else scripted.environment.python
         command = [str(python), str(client.folder / script)]
     command += ["--http", server_addresses["http"], "--grpc", server_addresses["grpc"], "--project", str(ROOT)]
-    if client.speaks_mcp:
-        command += ["--servers", str(servers)]
+    command += options
     started_at = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     try:
@@ -236,13 +279,20 @@ def serving(client: Client, script: str, serve: Serve, *, replicated: bool) -> A
     return every_kind(serve, None if replicated else Client(HERE / EXECUTOR).environment.python)
 
 
-def run(client: Client, serve: Serve, *, verbose: bool, replicated: bool) -> Iterator[Outcome]:
-    """Runs all scripts of a client and prints each result. Skips executors with `replicated`: they need one process."""
-    for script in client.scripts:
+def run(client: Client, serve: Serve, *, verbose: bool, replicated: bool, short: bool) -> Iterator[Outcome]:
+    """Runs all scripts of a client and prints each result. Skips executors with `replicated`: they need one process.
+
+    `short`: a program in Go or Rust sends one message only.
+    """
+    short = short and client.manifest is not None
+    options = ["--short"] if short else []
+    if client.speaks_mcp:
+        options += ["--servers", str(SERVERS if replicated else 1)]
+    for script in [PROGRAM] if short else client.scripts:
         if replicated and script.startswith("executor_check"):
             continue
         with serving(client, script, serve, replicated=replicated) as server_addresses:
-            outcome = check(client, server_addresses, script, SERVERS if replicated else 1)
+            outcome = check(client, server_addresses, script, options)
         name = f"{client.name} {script.partition('.')[0].removeprefix('check')}".rstrip()
         line = f"{name:24} {outcome.passed:4} passed {outcome.failed:4} failed {outcome.seconds:7.1f} s"
         print(line, flush=True)
@@ -265,13 +315,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help="folder names; all by default")
     parser.add_argument("--replicated", action="store_true", help="on three servers behind a round-robin")
+    parser.add_argument("--all", action="store_true", help="also every check of the programs in Go and Rust")
     parser.add_argument("--verbose", action="store_true", help="show every check, not only what failed")
     arguments = parser.parse_args()
     chosen = clients(arguments.clients)
     print(f"foreign: {len(chosen)} clients, environments in {CACHE.relative_to(ROOT)}/", flush=True)
     with ThreadPoolExecutor(2) as pool:
         needed = chosen if arguments.replicated else [*chosen, *others(chosen)]
-        list(pool.map(make, needed))
+        created = dict(zip(needed, pool.map(make, needed), strict=True))
+    chosen = [client for client in chosen if created[client]]
     # Two at a time: each mostly waits. Replicas serve one client of A2A at a time, beside two of MCP.
     with (
         standing(replicated=arguments.replicated) as serve,
@@ -280,12 +332,13 @@ def main() -> int:
     ):
 
         def tried(client: Client) -> list[Outcome]:
-            return list(run(client, serve, verbose=arguments.verbose, replicated=arguments.replicated))
+            short = not (arguments.all or arguments.clients)
+            return list(run(client, serve, verbose=arguments.verbose, replicated=arguments.replicated, short=short))
 
         chosen_pools = [mcp_pool if arguments.replicated and client.speaks_mcp else pool for client in chosen]
         running = [pool.submit(tried, client) for pool, client in zip(chosen_pools, chosen, strict=True)]
         outcomes = [outcome for future in running for outcome in future.result()]
-    if not arguments.clients and not arguments.replicated:
+    if arguments.all and not arguments.clients and not arguments.replicated:
         write(outcomes)
     passed, failed = (sum(getattr(one, name) for one in outcomes) for name in ("passed", "failed"))
     print(f"{passed} passed, {failed} failed")

@@ -38,16 +38,16 @@ def details(status_bin: bytes) -> tuple[error_details_pb2.ErrorInfo, list[tuple[
 def test_violations_use_the_terms_of_the_dialect() -> None:
     context = InvalidParams.field("message.contextId", "is not the context of message.taskId; leave it out")
     part = InvalidParams.field("message.parts[0]", "must have exactly one of text, raw, url, data")
-    _, bad, localized = errors.jsonrpc_error(context, Dialect.V01)["data"]
+    _, bad, localized = errors.jsonrpc_error(context, Dialect.V01)["data"]["details"]
     assert localized["message"] == "sessionId: is not the session of the task; leave it out"
     assert bad["fieldViolations"][0]["field"] == "sessionId"
-    assert errors.jsonrpc_error(context, V03)["data"][-1]["message"] == context.message
+    assert errors.jsonrpc_error(context, V03)["data"]["details"][-1]["message"] == context.message
     rule = "must have exactly one of text, file, data"
     for dialect, field in ((V03, "request.content[0]"), (GOOGLE, "message.content[0]")):
         text = f"message.content[0]: {rule}"
         assert json.loads(errors.rest_error(part, dialect).body)["error"]["message"] == text
         assert errors.grpc_status(part, dialect).details.endswith(f"{field}: {rule}")
-    localized = errors.jsonrpc_error(part, V03)["data"][-1]["message"]
+    localized = errors.jsonrpc_error(part, V03)["data"]["details"][-1]["message"]
     assert localized == f"message.parts[0]: {rule}"
     assert errors.jsonrpc_error(part, V1)["message"] == part.message
 
@@ -77,12 +77,14 @@ def test_before_1_0_jsonrpc_texts_are_literal_and_data_says_the_rest(
     if dialect is Dialect.V01 and number == -32006:  # 0.1 has no such number
         number, text = LITERALS[core.InternalError]
     assert (error["code"], error["message"]) == (number, text)
-    assert error["data"][-1] == {
+    assert error["data"]["details"][-1] == {
         "@type": "type.googleapis.com/google.rpc.LocalizedMessage",
         "locale": "en-US",
         "message": "what happened, and where",
     }
     assert parse_json_error(error).message == "what happened, and where"
+    listed = errors.jsonrpc_error(error_class("what happened, and where"), dialect, names_version=True)
+    assert listed["data"] == error["data"]["details"]
     assert errors.jsonrpc_error(error_class(text), dialect).get("data") is None
     assert errors.jsonrpc_error(error_class("what happened, and where"), V1)["message"] == "what happened, and where"
 
@@ -375,7 +377,7 @@ def test_a_rate_limit_error_contains_the_retry_delay(seconds: float, response: s
         "metadata": {"limit": "live_tasks", "maximum": "7"},
     }
     for dialect in Dialect:
-        assert errors.jsonrpc_error(limited(seconds), dialect)["data"][:2] == [info, retry]
+        assert errors.jsonrpc_error(limited(seconds), dialect, names_version=True)["data"][:2] == [info, retry]
         assert json.loads(errors.rest_error(limited(seconds), dialect).body)["error"]["details"] == [info, retry]
 
 

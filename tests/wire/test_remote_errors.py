@@ -46,6 +46,8 @@ def test_an_empty_body_is_classified_by_its_status(value: Any) -> None:
     [
         ({"code": -32601, "message": "m"}, "METHOD_NOT_FOUND"),
         ({"code": -1, "message": "m", "data": [{"reason": "OURS"}]}, "OURS"),
+        ({"code": -1, "message": "m", "data": {"details": [{"reason": "OURS"}]}}, "OURS"),
+        ({"code": -1, "message": "m", "data": {"reason": "OURS"}}, ""),
         ({"code": [], "message": "m", "data": [{"fieldViolations": "x"}], "details": 3}, ""),
     ],
 )

@@ -303,13 +303,18 @@ def error_message(error: BaseException, dialect: Dialect) -> str:
     return _clean(error.message)
 
 
-def jsonrpc_error(error: BaseException, dialect: Dialect, *, in_stream: bool = False) -> dict[str, Any]:
-    """The `error` object of a JSON-RPC response. `in_stream`: of a method that streams.
+def jsonrpc_error(
+    error: BaseException, dialect: Dialect, *, in_stream: bool = False, names_version: bool = False
+) -> dict[str, Any]:
+    """The `error` object of a JSON-RPC response.
+
+    `in_stream`: of a method that streams. `names_version`: the caller sent an `A2A-Version`.
 
     In 1.0, `data` is an array of typed objects, ErrorInfo first (1.0 §9.5). Earlier versions do not define `data`, so
-    it is present only if it adds to the text; a text that a literal replaces is its LocalizedMessage. 0.1 defines the
-    numbers up to -32005; later ones are sent as invalid request, or as internal error if the caller is not at fault.
-    Its streams have internal errors only (`SendTaskStreamingResponse`).
+    it is present only if it adds to the text; a text that a literal replaces is its LocalizedMessage. There it is an
+    object with that array as `details`, as a2a-go 0.3 requires, or the array for callers that name a version, as the
+    0.3 layer of a2a-go 2.x requires. 0.1 defines the numbers up to -32005; later ones are sent as invalid request, or
+    as internal error if the caller is not at fault. Its streams have internal errors only.
     """
     error = _in_dialect_terms(dialect, error)
     row = codes(error, dialect)
@@ -326,7 +331,7 @@ def jsonrpc_error(error: BaseException, dialect: Dialect, *, in_stream: bool = F
     if text != body["message"]:
         details.append({"@type": _LOCALIZED_MESSAGE, "locale": "en-US", "message": text})
     if len(details) > 1 or _metadata(error):
-        body["data"] = details
+        body["data"] = details if names_version else {"details": details}
     return body
 
 

@@ -105,7 +105,9 @@ class RemoteError:
 def parse_json_error(error: Any) -> RemoteError:
     """Parses the `error` object of JSON-RPC or AIP-193."""
     error = error if isinstance(error, dict) else {}
-    details = remote_values.objects(error.get("details", error.get("data")))
+    data = error.get("data")
+    given = error.get("details", data.get("details") if isinstance(data, dict) else data)
+    details = remote_values.objects(given)
     info: dict[str, Any] = next((detail for detail in details if "reason" in detail), {})
     number = error.get("code")
     metadata = info.get("metadata")

@@ -340,3 +340,12 @@ def test_a_delay_is_rounded_up_to_whole_seconds() -> None:
 def test_a_client_that_accepts_json_alone_reads_no_stream(accept: str, only_json: bool) -> None:
     request = make_mocked_request("POST", "/", headers=CIMultiDict({"Accept": accept}))
     assert http_request.accepts_only_json(request) is only_json
+
+
+@pytest.mark.parametrize(
+    ("accept", "only_streams"),
+    [("text/event-stream", True), ("application/json, text/event-stream", False), ("*/*", False), ("", False)],
+)
+def test_a_client_that_accepts_streams_alone_reads_no_json(accept: str, only_streams: bool) -> None:
+    request = make_mocked_request("POST", "/", headers=CIMultiDict({"Accept": accept}))
+    assert http_request.accepts_only_streams(request) is only_streams

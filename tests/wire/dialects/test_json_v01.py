@@ -125,7 +125,7 @@ def test_a_0_1_send_without_a_task_id_is_rejected(params: Any) -> None:
 def test_an_invalid_0_1_send_names_its_field(params: Any, field: str) -> None:
     with pytest.raises(InvalidParams) as caught:
         SEND.decode(params)
-    details = errors.jsonrpc_error(caught.value, Dialect.V01)["data"]
+    details = errors.jsonrpc_error(caught.value, Dialect.V01)["data"]["details"]
     (violation,) = next(detail["fieldViolations"] for detail in details if "fieldViolations" in detail)
     assert violation["field"] == field
 

@@ -22,6 +22,7 @@ from dragoman.bindings.http.request import (
     AnyRequest,
     HttpExchange,
     accepts_only_json,
+    accepts_only_streams,
     error_headers,
     idempotency_key,
 )
@@ -178,6 +179,7 @@ class JsonRpcExchange(HttpExchange):
             json_request.within_params(error),
             dialect or _error_dialect(self.rpc, self.versions(), error),
             in_stream=_errors_in_stream(self.rpc.method),
+            names_version=any(self.versions()),
         )
         self.status = error_object["code"]
         return json_request.encode_error(self.rpc.id, error_object)
@@ -186,7 +188,9 @@ class JsonRpcExchange(HttpExchange):
         body, content_type = self.failure(error), JSON_CONTENT_TYPE
         headers = {**challenge_headers(error), **error_headers(error)}
         status = next((status for kind, status in _FAILURES_WITH_STATUS if isinstance(error, kind)), 200)
-        if status == 200 and _errors_in_stream(self.rpc.method) and not accepts_only_json(self.request):
+        in_stream = _streams(self.rpc.method) and accepts_only_streams(self.request)  # a2a-go looks nowhere else
+        in_stream |= _errors_in_stream(self.rpc.method) and not accepts_only_json(self.request)
+        if status == 200 and in_stream:
             body, content_type = sse.frame(body), JSONRPC_SSE_FRAMING.media_type
         return Response(status, {"Content-Type": content_type, **headers}, body)
 
@@ -243,10 +247,13 @@ def _error_dialect(rpc: json_request.JsonRpcRequest, versions: Iterable[str], er
     return _dialect_by_shape(rows, rpc.params) or next(iter(rows))
 
 
+def _streams(method: str) -> bool:
+    return method in _ROWS and next(iter(_ROWS[method].values())).op.streaming
+
+
 def _errors_in_stream(method: str) -> bool:
-    """Whether clients of this method read errors only from a stream."""
-    rows = _ROWS.get(method)
-    return rows is not None and next(iter(rows.values())).errors_in_stream
+    """Whether clients of this method read errors only from a stream, whatever they accept."""
+    return method in _ROWS and next(iter(_ROWS[method].values())).errors_in_stream
 
 
 def _extension_params(params: object, extension: Extension) -> dict[str, Any]:

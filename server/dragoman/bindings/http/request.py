@@ -147,6 +147,10 @@ def accepts_only_json(request: AnyRequest) -> bool:
     return JSON_CONTENT_TYPE in accept and "text/event-stream" not in accept
 
 
+def accepts_only_streams(request: AnyRequest) -> bool:
+    return request.headers.get("Accept", "").strip() == "text/event-stream"
+
+
 def as_aiohttp(response: Response | web.StreamResponse) -> web.StreamResponse:
     if isinstance(response, web.StreamResponse):
         return response

@@ -1,0 +1,3 @@
+module dragoman.test/checks
+
+go 1.24
