@@ -25,6 +25,7 @@ from tests.nats import nats, nats_with_streams, own_nats, patient_bus
 from tests.postgres import own_postgres, postgres, postgres_database, postgres_url
 from tests.without_extras.needs import MODULES, WITHOUT_EXTRAS, needs_extra
 
+from dragoman.cli.logs import release_own_loggers
 from dragoman.runtime.timings import Timings
 from dragoman.runtime.turn import context
 
@@ -98,16 +99,28 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def no_left_log_handlers() -> Iterator[None]:
-    """Removes log handlers of commands that ran in this process. Their streams are closed: each later line would be an
-    error, whose traceback also formats the exception being handled, and that of a hostile one may never end."""
+def restored_logging() -> Iterator[None]:
+    """Restores logging as it was before a command ran in this process.
+
+    A handler that such a command adds writes to a closed stream: each later line would be an error, whose traceback
+    also formats the exception being handled, and that of a hostile one may never end. And the server's loggers keep
+    their levels, so that a later test would wait in vain for lines.
+    """
     root, own = logging.getLogger(), logging.getLogger("dragoman")
-    before, own_before = root.handlers[:], (own.handlers[:], own.level)
+    handlers, own_handlers, level, own_level = root.handlers[:], own.handlers[:], root.level, own.level
+    last_resort = logging.lastResort
     yield
-    own.handlers[:] = own_before[0]
-    own.setLevel(own_before[1])
+    own.handlers[:] = own_handlers
+    if type(own) is not logging.Logger:  # `configure_logging` was called
+        logging.lastResort = last_resort
+        release_own_loggers()
+        for name in root.manager.loggerDict:
+            if name.partition(".")[0] in ("dragoman", "aiohttp", "asyncio", "grpc"):
+                logging.getLogger(name).setLevel(logging.NOTSET)
+        root.setLevel(level)
+    own.setLevel(own_level)
     for handler in root.handlers[:]:
-        if handler not in before and not isinstance(handler, LogCaptureHandler):
+        if handler not in handlers and not isinstance(handler, LogCaptureHandler):
             root.removeHandler(handler)
 
 

@@ -46,7 +46,7 @@ async def fronted(titles: dict[str, str], *without: str, files: str = "bytes") -
         try:
             async with httpx.AsyncClient(timeout=60) as caller:
                 for name, title in titles.items():
-                    good &= await check.run(title, Front(caller, serves["http"], name))
+                    good &= await check.run(title, Front(caller, serves["http"], name, *without))
         finally:
             await asyncio.to_thread(front.__exit__, None, None, None)
         for name, title in titles.items():

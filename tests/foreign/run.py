@@ -151,7 +151,8 @@ def clients(names: list[str]) -> list[Client]:
     found = [
         Client(folder)
         for folder in sorted(HERE.iterdir())
-        if any((folder / name).exists() for name in ("requirements.txt", "package.json", *TOOLCHAINS))
+        if not folder.name.endswith("_checks")  # what clients in one language share
+        and any((folder / name).exists() for name in ("requirements.txt", "package.json", *TOOLCHAINS))
     ]
     unknown = set(names) - {client.name for client in found}
     if unknown:

@@ -136,6 +136,8 @@ def fuzz_server(folder: Path, seconds: int, seed: int) -> tuple[str, bool]:
     report = log.read_text(errors="replace")
     if code or died or broken:
         print(report)
+        if found := re.search(r"^=+ (?:ERRORS|FAILURES) =+$(.*?)^=+ SUMMARY =+$", report, re.MULTILINE | re.DOTALL):
+            print(*(f"E   {line}" for line in found[1].splitlines() if line.strip()), sep="\n")  # .ci/run repeats these
         print("\n".join(broken[:20]))
         if died:
             print("the server died; the end of its log:\n" + text[-4000:])

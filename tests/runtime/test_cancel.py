@@ -352,6 +352,29 @@ async def test_an_agent_may_refuse_a_cancel_with_a_reason(tmp_path: Path) -> Non
         assert state(await here.ended(task.id)) == "COMPLETED"
 
 
+async def test_the_caller_at_another_server_is_told_that_the_agent_refuses(tmp_path: Path) -> None:
+    async def pays(turn: Turn) -> str:
+        turn.refuse_cancel("the money is on its way")
+        turn.status("paying")
+        await here.at("go").wait()
+        return "paid"
+
+    async with two(tmp_path, Shifted(), pays) as (here, other):
+        task = await here.start()
+        await next(iter(here.runtime.scheduler.runs)).context.flush()
+        request = other.store.cancel_requests.request
+
+        async def requests(*given: Any) -> None:
+            await request(*given)
+            await look(here)
+
+        other.store.cancel_requests.request = requests  # type: ignore[assignment]
+        with pytest.raises(TaskNotCancelable, match="its agent refuses"):
+            await other.cancel(task.id)
+        here.at("go").set()
+        assert state(await here.ended(task.id)) == "COMPLETED"
+
+
 # Agents that call another server -------------------------------------------------------------------------------------
 
 

@@ -71,8 +71,7 @@ def configure_logging(log_format: LogFormat, level: LogLevel = "info", *, develo
     lines at the level `debug` only: one for each would flood the log. Requests are lines in JSON, for log collectors.
     """
     lowest = getattr(logging, level.upper())
-    for own in _own_loggers(_OwnLogger):
-        own.__class__, own.manager = logging.Logger, logging.root.manager
+    release_own_loggers()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(LOG_FORMATTERS[log_format]())
     handler.addFilter(shorten_library_fault)
@@ -120,6 +119,12 @@ def retain_own_loggers() -> None:
     """
     for logger in _own_loggers(logging.Logger):
         logger.__class__, logger.manager = _OwnLogger, _OwnManager()  # type: ignore[assignment]
+
+
+def release_own_loggers() -> None:
+    """Makes the server's loggers ordinary ones again."""
+    for logger in _own_loggers(_OwnLogger):
+        logger.__class__, logger.manager = logging.Logger, logging.root.manager
 
 
 def shorten_library_fault(record: logging.LogRecord) -> bool:

@@ -54,6 +54,7 @@ class CancelOperation:
         """
         metadata = message_limits.checked_cancel_metadata(request.metadata)
         ref = (await find_task(self.store, call.caller, request.id)).ref
+        runs_elsewhere = False
         async with self.feeds.subscribe(ref) as subscriber:
             record = (await read_task(self.store, ref, history=0)).record
             self._check_cancelable(record)
@@ -62,6 +63,7 @@ class CancelOperation:
             if record.running:
                 self._check_cancelable(record)  # it may have been claimed meanwhile
                 subscriber.position = record.last_sequence
+                runs_elsewhere = self.scheduler.runs.find(ref) is None
                 await self._signal(ref, metadata, subscriber)
                 if refusal := self._refusal(ref):
                     await self.store.cancel_requests.withdraw(ref)
@@ -72,6 +74,9 @@ class CancelOperation:
             await self._end_idle_task(current.record, metadata)
             current = await read_task(self.store, ref)
         if current.record.has_open_turn:
+            is_same_turn = current.record.last_completed < record.last_received
+            if runs_elsewhere and is_same_turn and not await self.store.cancel_requests.pending([ref]):
+                raise TaskNotCancelable("its agent refuses to be canceled")  # the process that runs it has withdrawn it
             await self.store.cancel_requests.request(ref, metadata)
             if (runner := self.scheduler.runs.find(ref)) is not None and not runner.stop.requested:
                 await self.poll()  # a turn ended meanwhile and the next message began another

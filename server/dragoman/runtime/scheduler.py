@@ -672,6 +672,8 @@ class Scheduler:
             requests = await store.cancel_requests.pending([ref])
             if requests or await store.read(ref, history=0) is None:
                 runner.cancel(metadata=requests.get(ref, b""))
+                if runner.context.cancel_refusal:
+                    await store.cancel_requests.withdraw(ref)
                 if not requests:  # it was erased: nothing waits for another server's word
                     runner.deadlines.after(self.services.options.timings.mute_timeout, runner.end_unconfirmed)
 

@@ -12,4 +12,4 @@ from programs import fronted
 BINDINGS = {"rpc": "1.0 over JSONRPC", "rest": "1.0 over HTTP+JSON", "grpc": "1.0 over GRPC"}
 
 if __name__ == "__main__":
-    finish(asyncio.run(fronted(BINDINGS)))
+    finish(asyncio.run(fronted(BINDINGS, "auth")))
