@@ -29,7 +29,9 @@ a server whose cards declare no capabilities (`--no-push`, an agent with `stream
 agent that requires an extension: requests for an undeclared capability get the error of the specification.
 *non-blocking send*: fasta2a also against a server with `--blocking-default return`, 0.2 only there. The client
 classes of fasta2a have methods for sending, streaming and getting only, and Google's client has none for a list of
-tasks; other requests were built with the package's types and sent through the client's connection. [The checks and
+tasks; other requests were built with the package's types and sent through the client's connection. Of the Java SDK, Maven
+Central served 0.3.3.Final and 1.0.0.Alpha3 here, a draft of 1.0 whose webhooks and gRPC service have another form; the
+final versions of 1.0 have the group `org.a2aproject.sdk`, which was not served. [The checks and
 findings](../../tests/foreign/README.md)
 """
 
