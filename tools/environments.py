@@ -98,7 +98,8 @@ class Environment:
     def _make_rust(self, manifest: Path) -> None:
         """Builds every binary of a crate."""
         target = CACHE / "cargo" / self.name
-        build = ["cargo", "build", "--quiet", "--locked", "--manifest-path", manifest, "--target-dir", target]
+        build: list[str | Path] = ["cargo", "build", "--quiet", "--locked"]
+        build += ["--manifest-path", manifest, "--target-dir", target]
         _run(build, manifest.parent, rust_variables())
         for path in (target / "debug").iterdir():
             if path.is_file() and os.access(path, os.X_OK):

@@ -26,7 +26,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from tests.cli.server import Server, serving
 
-from tools.environments import CACHE, ROOT, Environment, NotCreated
+from tools.environments import CACHE, ROOT, Environment, NotCreated, go_variables, maven, rust_variables
 from tools.pages import blocks
 
 STUBS: Final = ROOT / "examples" / "stubs"
@@ -36,17 +36,12 @@ LIMIT: Final = 500
 """Seconds for one command. With an empty cache Cargo compiles a hundred crates."""
 GENERATED: Final = ("gen", "dist", "target", "node_modules", "__pycache__", IMAGE)
 
-GO: Final = {
-    "GOMODCACHE": str(CACHE / "go" / "mod"),
-    "GOCACHE": str(CACHE / "go" / "build"),
-    "GOFLAGS": "-modcacherw -buildvcs=false",  # without the first, `make clean` cannot delete modules
-}
 RUST: Final = {
-    "CARGO_HOME": str(CACHE / "cargo" / "home"),
+    **rust_variables(),
     "CARGO_TARGET_DIR": str(CACHE / "cargo" / "stubs_rust"),
     "CARGO_PROFILE_DEV_DEBUG": "false",
 }
-MAVEN: Final = ("mvn", "--batch-mode", "--quiet", f"-Dmaven.repo.local={CACHE / 'maven'}")
+MAVEN: Final = maven()
 
 pytestmark = [pytest.mark.longest, pytest.mark.timeout(900)]
 
@@ -192,7 +187,9 @@ def test_java(server: Server) -> None:
 
 
 def test_go(server: Server) -> None:
-    folder = built("go", ["go", "mod", "download"], ["buf", *GENERATE], ["go", "build", "-o", "hello", "."], **GO)
+    folder = built(
+        "go", ["go", "mod", "download"], ["buf", *GENERATE], ["go", "build", "-o", "hello", "."], **go_variables()
+    )
     text = run(folder / "hello", *addresses(server), "hello", "there", cwd=folder)
     assert text.split() == " ".join(shown("go")).split()
 
