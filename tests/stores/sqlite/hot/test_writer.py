@@ -277,7 +277,7 @@ async def test_large_commits_fill_the_log_before_there_are_many_of_them(tmp_path
     for _ in range(40):
         await store.append(by_runner(claimed, chunk("out", "x" * MIB)))
         sizes.append(wal.stat().st_size)
-    assert max(sizes) < 16 * MIB
+    assert max(sizes) < 24 * MIB  # of the 40 that are written; one checkpoint may run beside a few commits
     await store.close()
 
 
