@@ -120,7 +120,7 @@ soak: $(ENV) ## run steady load for an hour and check that memory, files and han
 foreign: $(ENV) ## run the published clients against the server, each in its own environment
 	@python -m tests.foreign.run $(ARGS)
 
-foreign-all: $(ENV) ## the same with every check of the Go and Rust SDKs; writes docs/reference/clients.md
+foreign-all: $(ENV) ## the same with every check of the Go, Rust and Java SDKs; writes docs/reference/clients.md
 	@python -m tests.foreign.run --all $(ARGS)
 
 foreign-cluster: $(ENV) ## run the published clients against three servers behind a round-robin proxy

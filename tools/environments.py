@@ -1,8 +1,9 @@
 """Environments of third-party packages, cached in `.foreign/` under a hash of their requirement files.
 
-A changed pin creates a new environment; an unfinished one is created again. Programs in Go and Rust are environments,
-too: their sources belong to the hash, and the folder has their binaries. What their toolchains download and compile
-is kept in `.foreign/go` and `.foreign/cargo`, so that only the first build needs the network.
+A changed pin creates a new environment; an unfinished one is created again. Programs in Go, Rust and Java are
+environments, too: their sources belong to the hash, and the folder has their binaries. What their toolchains download
+and compile is kept in `.foreign/go`, `.foreign/cargo` and `.foreign/maven`, so that only the first build needs the
+network.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ CACHE: Final = ROOT / ".foreign"
 _UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 
 
-TOOLCHAINS: Final = {"go.mod": "go", "Cargo.toml": "cargo"}
+TOOLCHAINS: Final = {"go.mod": "go", "Cargo.toml": "cargo", "pom.xml": "mvn"}
 """The command that builds a program, by its manifest."""
 
 
@@ -35,7 +36,7 @@ class NotCreated(Exception):
 class Environment:
     """One environment: a name and its requirement files (requirements.txt, or package.json and a lock).
 
-    Of a program: its manifest (go.mod or Cargo.toml), then its lock file and its sources.
+    Of a program: its manifest (go.mod, Cargo.toml or pom.xml), then its lock file and its sources.
     """
 
     name: str
@@ -69,6 +70,8 @@ class Environment:
                     self._make_go(self.sources[0].parent)
                 case "Cargo.toml":
                     self._make_rust(self.sources[0])
+                case "pom.xml":
+                    self._make_java(self.sources[0])
                 case _:
                     self._make_python(self.sources[0])
             done.touch()
@@ -101,6 +104,28 @@ class Environment:
         for path in (target / "debug").iterdir():
             if path.is_file() and os.access(path, os.X_OK):
                 shutil.copy(path, self.folder)
+
+    def _make_java(self, manifest: Path) -> None:
+        """Compiles the sources. A class in the manifest's folder becomes a script, with its name in lower case."""
+        jars = self.folder / "classpath"
+        _run([*maven(), "--file", manifest, CLASSPATH, f"-Dmdep.outputFile={jars}"], self.folder)
+        classpath = f"{self.folder / 'classes'}:{jars.read_text('utf-8')}"
+        sources = [path for path in self.sources if path.suffix == ".java"]
+        _run(["javac", "-nowarn", "-cp", classpath, "-d", self.folder / "classes", *sources], self.folder)
+        for path in sources:
+            if path.parent == manifest.parent:  # not what clients share
+                script = self.folder / path.stem.lower()
+                script.write_text(f'#!/bin/sh\nexec java -cp "{classpath}" {path.stem} "$@"\n', "utf-8")
+                script.chmod(0o755)
+
+
+CLASSPATH: Final = "org.apache.maven.plugins:maven-dependency-plugin:2.8:build-classpath"
+"""The goal that writes the paths of all jars; the version that Maven 3.8 has by itself."""
+
+
+def maven() -> list[str]:
+    """Maven, with what it downloads in `.foreign/maven`."""
+    return ["mvn", "--batch-mode", "--quiet", f"-Dmaven.repo.local={CACHE / 'maven'}"]
 
 
 def go_variables() -> dict[str, str]:

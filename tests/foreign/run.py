@@ -2,21 +2,21 @@
 
 With `--replicated`: against three servers on one PostgreSQL, behind a TCP round-robin (replicated.py).
 
-Every folder beside this file with a `requirements.txt` (Python), a `package.json` (Node), a `go.mod` (Go) or a
-`Cargo.toml` (Rust) is a client. Its `check.py` or `check.mjs`, or the binary `check` that a program in Go or Rust is
-built to, is called with `--http URL --grpc HOST:PORT --project FOLDER`, in the folder of its environment. It prints
-`ok  SENTENCE` or `FAIL  SENTENCE: why` for each check and the `op` lines of table.py, then `end`, and exits with 0 if
-all checks passed. A `check.py` of a Node client runs in the project's environment, and one of an MCP client has
-`--servers COUNT`. Other scripts:
+Every folder beside this file with a `requirements.txt` (Python), a `package.json` (Node), a `go.mod` (Go), a
+`Cargo.toml` (Rust) or a `pom.xml` (Java) is a client. Its `check.py` or `check.mjs`, or the binary `check` that a
+program in Go, Rust or Java is built to, is called with `--http URL --grpc HOST:PORT --project FOLDER`, in the folder
+of its environment. It prints `ok SENTENCE` or `FAIL SENTENCE: why` for each check and the `op` lines of table.py, then
+`end`, and exits with 0 if all checks passed. A `check.py` of a Node client runs in the project's environment, and one
+of an MCP client has `--servers COUNT`. Other scripts:
 
 - `bare.py` or `bare.mjs` runs against a server without any capability (bare_agents.py), `immediate.py` against one with
   `--blocking-default return`, and `executor_check.py` against a server that runs the `executor.py` beside it in the
   client's environment;
 - `upstream.py` has a Dragoman in front of the binary `agent` of a program (programs.py).
 
-Programs in Go and Rust send one message (`--short`) unless `--all` or their names are given. They are left out where
-their toolchain is missing, and where they cannot be built unless NATIVE_CLIENTS is `required`. Environments are kept in
-`.foreign/` under the hash of their requirements. Arguments select clients by name.
+Programs in Go, Rust and Java send one message (`--short`) unless `--all` or their names are given. They are left out
+where their toolchain is missing, and where they cannot be built unless NATIVE_CLIENTS is `required`. Environments are
+kept in `.foreign/` under the hash of their requirements. Arguments select clients by name.
 
 A run of all clients on one server with `--all` writes docs/reference/clients.md, unless a client broke off.
 """
@@ -58,9 +58,9 @@ CHECK = re.compile(r"^(ok|FAIL)\s+(.*)$")
 QUIET = re.compile(r"^(op\t.*|end|)$")
 
 PROGRAM = "check"
-"""The binary of a client in Go or Rust that runs its checks."""
-PROGRAM_FILES = (".go", ".mod", ".sum", ".rs", ".toml", ".lock")
-"""How the names of the files end that a program in Go or Rust is built from."""
+"""The binary of a client in Go, Rust or Java that runs its checks."""
+PROGRAM_FILES = (".go", ".mod", ".sum", ".rs", ".toml", ".lock", ".java")
+"""How the names of the files end that a program in Go, Rust or Java is built from."""
 
 MCP_CLIENTS = ("mcp_sdk", "mcp_ts", "fastmcp")
 """How the folders of clients of MCP begin."""
@@ -86,7 +86,7 @@ class Client:
 
     @property
     def manifest(self) -> Path | None:
-        """The manifest of a program in Go or Rust; None for the other clients."""
+        """The manifest of a program in Go, Rust or Java; None for the other clients."""
         return next((path for name in TOOLCHAINS if (path := self.folder / name).exists()), None)
 
     @property
@@ -283,7 +283,7 @@ def serving(client: Client, script: str, serve: Serve, *, replicated: bool) -> A
 def run(client: Client, serve: Serve, *, verbose: bool, replicated: bool, short: bool) -> Iterator[Outcome]:
     """Runs all scripts of a client and prints each result. Skips executors with `replicated`: they need one process.
 
-    `short`: a program in Go or Rust sends one message only.
+    `short`: a program in Go, Rust or Java sends one message only.
     """
     short = short and client.manifest is not None
     options = ["--short"] if short else []
@@ -316,7 +316,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("clients", nargs="*", metavar="CLIENT", help="folder names; all by default")
     parser.add_argument("--replicated", action="store_true", help="on three servers behind a round-robin")
-    parser.add_argument("--all", action="store_true", help="also every check of the programs in Go and Rust")
+    parser.add_argument("--all", action="store_true", help="also every check of the programs in Go, Rust and Java")
     parser.add_argument("--verbose", action="store_true", help="show every check, not only what failed")
     arguments = parser.parse_args()
     chosen = clients(arguments.clients)

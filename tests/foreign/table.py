@@ -22,15 +22,17 @@ HEAD = """\
 `make foreign-all` runs each of these published clients against a real server, each in its own environment, and writes
 this table from their output. `a2a-go` and `a2a-protocol-sdk` (Rust) are built with their own toolchains; the module
 proxy has `a2a-go` up to 0.3.15 and 2.4.0. a2a-go 0.3 has no HTTP+JSON, and the gRPC of `a2a-protocol-sdk` 0.3 is a
-service of its own, with JSON in a bytes field, so that only its own servers answer it. *yes*: all checks of the operation passed; *FAILED*: a check failed; —: the client lacks the
-operation. *push configs* are the client's operations on webhooks; *push*: a receiver got a notification that the
-client's own types can read. *errors*: the client raised the right exception. *refusals* come from a second run, against
-a server whose cards declare no capabilities (`--no-push`, an agent with `streaming=False`, no extended card) and an
-agent that requires an extension: requests for an undeclared capability get the error of the specification.
-*non-blocking send*: fasta2a also against a server with `--blocking-default return`, 0.2 only there. The client
-classes of fasta2a have methods for sending, streaming and getting only, and Google's client has none for a list of
-tasks; other requests were built with the package's types and sent through the client's connection. [The checks and
-findings](../../tests/foreign/README.md)
+service of its own, with JSON in a bytes field, so that only its own servers answer it. *yes*: all checks of the
+operation passed; *FAILED*: a check failed; —: the client lacks the operation. *push configs* are the client's
+operations on webhooks; *push*: a receiver got a notification that the client's own types can read. *errors*: the
+client raised the right exception. *refusals* come from a second run, against a server whose cards declare no
+capabilities (`--no-push`, an agent with `streaming=False`, no extended card) and an agent that requires an extension:
+requests for an undeclared capability get the error of the specification. *non-blocking send*: fasta2a also against a
+server with `--blocking-default return`, 0.2 only there. The client classes of fasta2a have methods for sending,
+streaming and getting only, and Google's client has none for a list of tasks; other requests were built with the
+package's types and sent through the client's connection. Of the Java SDK, Maven Central served 0.3.3.Final and
+1.0.0.Alpha3 here, a draft of 1.0 whose webhooks and gRPC service have another form; the final versions of 1.0 have the
+group `org.a2aproject.sdk`, which was not served. [The checks and findings](../../tests/foreign/README.md)
 """
 
 MCP_HEAD = """\

@@ -1,38 +1,49 @@
-"""examples/stubs: in four languages, code generated from the committed image, and a client that talks to a real server.
+"""examples/stubs: in five languages, code generated from the committed image, and a client that talks to a real server.
 
 As in a project without a clone: the image lies in the folder, and is named on the command line (proto/README.md).
 
-Python's packages are from PyPI and Node's from npm; Go, its libraries and Java's jars are Debian's, unpacked for the
-tests alone (tests/debian.py). Without a toolchain, or packages for it, a language is skipped, and the summary says why;
-with STUBS=required, as in .ci/run, packages that cannot be had are a failure.
+Python's packages are from PyPI, Node's from npm, the others' from the registries of Go, Rust and Maven. What they
+download and compile is kept in `.foreign/`, and a program in Go, Java or Rust is built again only when its files or the
+image change. Without a toolchain, or packages for it, a language is skipped, and the summary says why; with
+STUBS=required, as in .ci/run, packages that cannot be had are a failure.
 """
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NoReturn
 
 import pytest
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorSet
 from tests.cli.server import Server, serving
-from tests.debian import unpacked
 
-from tools.environments import ROOT, Environment, NotCreated
+from tools.environments import CACHE, ROOT, Environment, NotCreated, go_variables, maven, rust_variables
 from tools.pages import blocks
 
 STUBS: Final = ROOT / "examples" / "stubs"
-JARS: Final = ("grpc-", "protobuf", "proto-google", "perfmark-api", "netty", "opencensus-api", "gson", "guava")
-ANNOTATIONS: Final = ("geronimo-annotation", "javax.annotation-api")
 IMAGE: Final = "dragoman.binpb"
 GENERATE: Final = ("generate", IMAGE, "--path", "lf/a2a/v1")
-LIMIT: Final = 240
+LIMIT: Final = 500
+"""Seconds for one command. With an empty cache Cargo compiles a hundred crates."""
+GENERATED: Final = ("gen", "dist", "target", "node_modules", "__pycache__", IMAGE)
 
-pytestmark = [pytest.mark.longest, pytest.mark.timeout(600)]
+RUST: Final = {
+    **rust_variables(),
+    "CARGO_TARGET_DIR": str(CACHE / "cargo" / "stubs_rust"),
+    "CARGO_PROFILE_DEV_DEBUG": "false",
+}
+MAVEN: Final = maven()
+
+pytestmark = [pytest.mark.longest, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")
@@ -44,11 +55,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 def copied(language: str, folder: Path) -> Path:
     """The example in a folder of its own, with the image."""
     example = folder / language
-    shutil.copytree(
-        STUBS / language,
-        example,
-        ignore=shutil.ignore_patterns("gen", "dist", "classes", "node_modules", "__pycache__"),
-    )
+    shutil.copytree(STUBS / language, example, ignore=shutil.ignore_patterns(*GENERATED))
     shutil.copy(ROOT / "gen" / IMAGE, example)
     return example
 
@@ -66,28 +73,50 @@ def run(*command: str | Path, cwd: Path, **more: str) -> str:
     return done.stdout
 
 
+def addresses(server: Server) -> tuple[str, str]:
+    """Of gRPC and of HTTP."""
+    return server.grpc, server.http
+
+
 def not_run(reason: str) -> NoReturn:
     (pytest.fail if os.environ.get("STUBS") == "required" else pytest.skip)(reason)
 
 
-def debian(*packages: str) -> Path:
-    if not shutil.which("apt-get"):
-        pytest.skip(f"{packages[0]} comes from Debian's packages, and there is no apt-get on this machine")
-    try:
-        return unpacked(*packages)
-    except NotCreated as error:
-        not_run(f"{packages[0]} cannot be had: {error}")
+def built(language: str, fetch: Sequence[str], *commands: Sequence[str], **variables: str) -> Path:
+    """A folder of `.foreign/` with the example of a compiled language, which `commands` build there unless it is built.
 
-
-def of_debian(root: Path) -> Mapping[str, str]:
-    return {"LD_LIBRARY_PATH": ":".join(str(path) for path in root.glob("usr/lib/*-linux-gnu"))}
+    `fetch` downloads its packages.
+    """
+    if not shutil.which(fetch[0]):
+        pytest.skip(f"there is no {fetch[0]} on this machine")
+    files = (path for path in sorted((STUBS / language).rglob("*")) if path.is_file())
+    own = (path for path in files if not set(GENERATED) & set(path.relative_to(STUBS).parts))
+    content = b"".join(path.read_bytes() for path in (*own, ROOT / "gen" / IMAGE))
+    folder = CACHE / f"stubs_{language}-{hashlib.sha256(content).hexdigest()[:12]}"
+    CACHE.mkdir(exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # another run may be building it
+        if not (folder / ".made").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            example = copied(language, folder)
+            done = subprocess.run(
+                fetch, cwd=example, env={**os.environ, **variables}, capture_output=True, text=True, check=False
+            )
+            if done.returncode:
+                not_run(f"the packages cannot be had: {done.stdout}{done.stderr}")
+            for command in commands:
+                run(*command, cwd=example, **variables)
+            (folder / ".made").touch()
+    return folder / language
 
 
 def shown(language: str) -> list[str]:
     """What a client prints, by its README.md; of the first one, by that of all."""
     page = STUBS / ("" if language == "python" else language) / "README.md"
     (last,) = (
-        block.text for block in blocks(page.read_text("utf-8")) if block.text.rstrip().lower().endswith("update")
+        block.text
+        for block in blocks(page.read_text("utf-8"))
+        if re.search(r"update$", block.text, re.MULTILINE | re.IGNORECASE)
     )
     return [line for line in last.splitlines() if line[0] != "$"]
 
@@ -105,7 +134,7 @@ def test_python(server: Server, tmp_path: Path) -> None:
     except NotCreated as error:
         not_run(f"the packages cannot be had: {error}")
     run(environment.folder / "bin" / "buf", *GENERATE, cwd=folder, PATH=str(environment.folder / "bin"))
-    text = run(environment.python, "client.py", server.grpc, "hello", "there", cwd=folder)
+    text = run(environment.python, "client.py", *addresses(server), "hello", "there", cwd=folder)
     assert text.split() == " ".join(shown("python")).split()
 
 
@@ -142,55 +171,47 @@ def test_typescript(server: Server, tmp_path: Path) -> None:
     (folder / "node_modules").symlink_to(environment.folder / "node_modules")
     run(folder / "node_modules" / ".bin" / "buf", *GENERATE, cwd=folder)
     run(folder / "node_modules" / ".bin" / "tsc", cwd=folder)
-    text = run("npm", "start", "--silent", "--", f"http://{server.grpc}", "hello", "there", cwd=folder)
+    text = run("npm", "start", "--silent", "--", f"http://{server.grpc}", server.http, "hello", "there", cwd=folder)
     assert text.split() == " ".join(shown("typescript")).split()
 
 
-def test_java(server: Server, tmp_path: Path) -> None:
-    if not (shutil.which("javac") and shutil.which("java")):
-        pytest.skip("there is no JDK on this machine")
-    folder = copied("java", tmp_path)
-    root = debian(
-        "libgrpc-java", "protobuf-compiler", "protobuf-compiler-grpc-java-plugin", "libprotobuf-java",
-        "libgoogle-common-protos-java", "libnetty-java", "libperfmark-java", "libgoogle-gson-java", "libguava-java",
-        "libgeronimo-annotation-1.3-spec-java",
-    )  # fmt: skip
-    tools = tmp_path / "bin"
-    tools.mkdir()
-    for name, program in (("protoc", "protoc"), ("protoc-gen-grpc-java", "grpc_java_plugin")):
-        ours = root / "usr" / "bin" / program
-        (tools / name).symlink_to(ours if ours.exists() else f"/usr/bin/{program}")
-    run("buf", *GENERATE, cwd=folder, PATH=str(tools), **of_debian(root))
-    jars = [
-        str(jar)
-        for place in (root / "usr" / "share" / "java", Path("/usr/share/java"))
-        for jar in sorted(place.glob("*.jar"))
-        if jar.name.startswith((*JARS, *ANNOTATIONS))
-    ]
-    sources = [path.relative_to(folder) for path in (folder / "gen").rglob("*.java")]
-    run("javac", "-nowarn", "-cp", ":".join(jars), "-d", "classes", *sources, "Client.java", cwd=folder)
-    text = run("java", "-cp", ":".join(["classes", *jars]), "Client", server.grpc, "hello", "there", cwd=folder)
+def test_java(server: Server) -> None:
+    folder = built(
+        "java",
+        [*MAVEN, "dependency:resolve", "dependency:resolve-plugins"],
+        [*MAVEN, "compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"],
+    )
+    classes = f"target/classes:{(folder / 'classpath').read_text('utf-8')}"
+    text = run("java", "-cp", classes, "Client", *addresses(server), "hello", "there", cwd=folder)
     assert text.split() == " ".join(shown("java")).split()
 
 
-def test_go(server: Server, tmp_path: Path) -> None:
-    folder = copied("go", tmp_path)
-    # Debian's gRPC names the library of before 2020, which knows no messages of today: the newer one goes before it.
-    newer = debian("golang-github-golang-protobuf-1-5-dev", "golang-google-protobuf-dev")
-    root = debian("golang-google-grpc-dev", "golang-google-genproto-dev", "protoc-gen-go", "protoc-gen-go-grpc")
-    compiler = debian("golang-go")
-    goroot = next(compiler.glob("usr/lib/go-*"), None) or next(Path("/usr/lib").glob("go-*"))
-    run("buf", *GENERATE, cwd=folder, PATH=f"{root}/usr/bin")
-    place = tmp_path / "src" / "example.com" / "hello"
-    shutil.copytree(folder, place)
-    libraries = [f"{base}/usr/share/gocode" for base in (newer, root, "")]
-    settings = {
-        "GOROOT": str(goroot),
-        "GOPATH": ":".join([str(tmp_path), *libraries]),
-        "GO111MODULE": "off",
-        "GOFLAGS": "",
-        "GOCACHE": str(tmp_path / "cache"),
-    }
-    run(goroot / "bin" / "go", "build", "-o", "hello", ".", cwd=place, **settings)
-    text = run(place / "hello", server.grpc, "hello", "there", cwd=place)
+def test_go(server: Server) -> None:
+    folder = built(
+        "go", ["go", "mod", "download"], ["buf", *GENERATE], ["go", "build", "-o", "hello", "."], **go_variables()
+    )
+    text = run(folder / "hello", *addresses(server), "hello", "there", cwd=folder)
     assert text.split() == " ".join(shown("go")).split()
+
+
+def test_rust(server: Server) -> None:
+    install = ["cargo", "install", "--locked", "--quiet", "--path", ".", "--debug", "--root", "target"]
+    folder = built("rust", ["cargo", "fetch", "--locked"], install, **RUST)
+    grpc, http = addresses(server)
+    text = run(folder / "target" / "bin" / "hello", f"http://{grpc}", http, "hello", "there", cwd=folder)
+    assert text.split() == " ".join(shown("rust")).split()
+
+
+def test_the_repository_as_git_input_gives_the_same_files(tmp_path: Path) -> None:
+    """`buf build 'https://.../dragoman.git'` writes an image that is as good as the committed one."""
+    repository = tmp_path / "dragoman.git"
+    run("git", "clone", "--quiet", "--bare", "--depth", "1", f"file://{ROOT}", repository, cwd=tmp_path)
+    run("buf", "build", repository, "-o", IMAGE, cwd=tmp_path)
+    committed = subprocess.check_output(["git", "show", f"HEAD:gen/{IMAGE}"], cwd=ROOT)
+    assert described((tmp_path / IMAGE).read_bytes()) == described(committed)
+
+
+def described(image: bytes) -> dict[str, DescriptorProto]:
+    """Every message of the protos of A2A in an image, by its name."""
+    files = FileDescriptorSet.FromString(image).file
+    return {f"{file.package}.{one.name}": one for file in files if "a2a" in file.package for one in file.message_type}
