@@ -133,17 +133,17 @@ def _reads_two_packages(case: Case[Any]) -> bool:
     return '"anyOf"' in json.dumps(case.operation.definition.raw.get("requestBody", {}))
 
 
-def _has_leniency(value: object) -> bool:
+def _is_accepted(value: object) -> bool:
     """Whether a value has what the server reads beyond the schemas, as the document's description says: null and empty
     values that count as absent, and numbers, also as texts, for names of enums and for other numbers."""
     if isinstance(value, dict):
-        return any(map(_has_leniency, value.values()))
+        return any(map(_is_accepted, value.values()))
     if isinstance(value, list):
-        return any(map(_has_leniency, value))
-    return value is None or isinstance(value, int | float) or (isinstance(value, str) and _is_lenient_text(value))
+        return any(map(_is_accepted, value))
+    return value is None or isinstance(value, int | float) or (isinstance(value, str) and _is_accepted_text(value))
 
 
-def _is_lenient_text(text: str) -> bool:
+def _is_accepted_text(text: str) -> bool:
     return not text or text in ("null", "true", "false") or re.fullmatch(r"[\s\d.eE+-]+", text) is not None
 
 
@@ -158,7 +158,7 @@ def valid_requests_are_accepted(context: CheckContext, response: Response, case:
 
 @schemathesis.check
 def invalid_requests_are_rejected(context: CheckContext, response: Response, case: Case[Any]) -> None:
-    """A request that does not fit the document is refused, but for what `_has_leniency` describes."""
+    """A request that does not fit the document is refused, but for what `_is_accepted` describes."""
     parts = (case.query, case.headers, case.body if isinstance(case.body, dict | list) else None)
-    if response.status_code < 300 and not any(_has_leniency(part) for part in parts if part):
+    if response.status_code < 300 and not any(_is_accepted(part) for part in parts if part):
         negative_data_rejection(context, response, case)

@@ -122,7 +122,7 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
     return value
 
 
-_UNUSABLE_SCHEMES: Final = {
+_REFUSED_SCHEMES: Final = {
     "apiKey": "a notification has no place for a key of another name; send the key as token",
     "oauth2": "this server fetches no access token; send one as credentials",
     "openIdConnect": "this server fetches no access token; send one as credentials",
@@ -133,7 +133,7 @@ _UNUSABLE_SCHEMES: Final = {
 def _read_openapi_scheme(authentication: dict[str, Any]) -> dict[str, Any]:
     kind, scheme = authentication["type"], authentication.get("scheme")
     if kind != "http":
-        reason = _UNUSABLE_SCHEMES.get(str(kind), "no delivery knows another type")
+        reason = _REFUSED_SCHEMES.get(str(kind), "no delivery knows another type")
         raise FieldError(f'must be "http": {reason}', "type", "authentication")
     if type(scheme) is not str or not scheme:
         raise FieldError("is required, such as Bearer", "scheme", "authentication")
