@@ -126,6 +126,9 @@ foreign-all: $(ENV) ## the same with every check of the Go and Rust SDKs; writes
 foreign-cluster: $(ENV) ## run the published clients against three servers behind a round-robin proxy
 	@python -m tests.foreign.run --replicated $(ARGS)
 
+gateway: $(ENV) ## compare our transcoder with grpc-gateway and Envoy; writes docs/reference/gateways.md (GATEWAY_CASES=2000)
+	@python -m tests.transcoders.run
+
 bench: $(ENV) ## measure the bare transports, other servers and this one, side by side (ARGS="--only grpc-send --rounds 3", --help)
 	@python -m bench $(ARGS)
 
@@ -264,13 +267,10 @@ proto-check: googleapis ## check the protos: lint, format, breaking changes, and
 baseline: googleapis ## record the protos that later versions are compared with; only at a release
 	@buf build proto --exclude-source-info -o proto/baseline.binpb
 
-openapi: googleapis .tools/bin/protoc-gen-openapiv2 ## regenerate gen/openapi (OpenAPI 2 and 3.1)
+openapi: googleapis ## regenerate gen/openapi (OpenAPI 2 and 3.1); needs Go
+	@command -v go >/dev/null || { echo "make openapi: Go is not installed; gen/openapi is unchanged" >&2; exit 1; }
 	@buf generate --template buf.gen.openapi.yaml
 	@python -m tools.openapi write gen/openapi
-
-.tools/bin/protoc-gen-openapiv2:
-	@tools/get_gateway_plugins.sh .tools/bin || { echo "make openapi: cannot install protoc-gen-openapiv2 on this machine;" \
-		"put one (grpc-gateway 2.20) at $@; gen/openapi is unchanged" >&2; exit 1; }
 
 clean: ## remove everything that make created
 	rm -rf .venv .tools .foreign .bench .chaos .fuzz site console/node_modules dist build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage htmlcov

@@ -51,7 +51,7 @@ STEPS: Final = (
         "openapi",
         "gen/openapi gets the version",
         ("make", "openapi"),
-        "It needs protoc-gen-openapiv2, which comes from Debian's packages on amd64: release on such a machine.",
+        "It needs Go, which builds protoc-gen-openapiv2: release on a machine that has it.",
     ),
     Step(
         "protos",

@@ -435,7 +435,8 @@ RABBIT_CALLS: dict[str, list[Rpc]] = {
         Rpc("tasks/pushNotification/get", {"id": "run-1"}, error=-32001),
         Rpc("tasks/pushNotification/set", {"id": "run-1", "pushNotificationConfig": {
                 "url": HOOK, "token": "secret", "authentication": {"schemes": ["Bearer"], "credentials": "secret"}}},
-            {"id": "run-1", "pushNotificationConfig": {"url": HOOK, "authentication": {"schemes": ["Bearer"]}}}),
+            {"id": "run-1", "pushNotificationConfig": {
+                "url": HOOK, "token": "secret", "authentication": {"schemes": ["Bearer"]}}}),
         Rpc("tasks/pushNotification/set", {"id": "run-1", "pushNotificationConfig": {"url": f"{HOOK}2"}},
             {"id": "run-1", "pushNotificationConfig": {"url": f"{HOOK}2"}}),
         Rpc("tasks/pushNotification/get", {"id": "run-1"},

@@ -81,10 +81,23 @@ async def test_a_client_of_0_1_that_lost_the_answer_gets_the_finished_task(serve
         assert (repeated.id, text_of(repeated)) == (first.id, text_of(first))
         events = [event async for event in client.stream(message("one", task="t1"), key="c")]
         assert events[-1].status_update.status.state == pb.TASK_STATE_COMPLETED
-        with pytest.raises(ClientError) as caught:
-            await client.send(message("two", task="t1"), key="d")
-    assert caught.value.reason == "INVALID_PARAMS"
-    assert RUNS == {"one": 1}
+        assert RUNS == {"one": 1}
+
+
+async def test_other_content_restarts_an_ended_task_of_0_1(server: Server) -> None:
+    """`tasks/send`: "to create, continue, or restart a task"."""
+    async with server.client("0.1", "jsonrpc") as client, server.client("1.0", "jsonrpc") as later:
+        # The last one begins a third task: only the answer to the last message may have been lost.
+        for text, result in (("one", "run 1"), ("two", "run 1"), ("one", "run 2")):
+            task = (await client.send(message(text, task="t1"))).task
+            assert (task.id, text_of(task)) == ("t1", result)
+        async with aiohttp.ClientSession() as http, http.get(f"{server.http}/tasks") as answer:
+            ids = [one["id"] for one in (await answer.json())["tasks"]]
+        assert [id == "t1" for id in ids] == [True, False, False]
+        assert [text_of(await later.get(id)) for id in ids] == ["run 2", "run 1", "run 1"]
+        with pytest.raises(ClientError) as caught:  # a restart is the word of 0.1 alone
+            await later.send(message("three", task="t1"))
+    assert caught.value.reason == "UNSUPPORTED_OPERATION"
 
 
 @EVERY_BINDING

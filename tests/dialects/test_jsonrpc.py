@@ -349,9 +349,8 @@ async def test_a_0_1_task_keeps_the_id_of_its_client(connections: ServerConnecti
     _, task = await post(connections, call("GetTask", {"id": "my task"}))
     assert task["result"]["contextId"] == "my session"
     assert task["result"]["history"][0]["taskId"] == "my task"
-    other = {"id": "my task", "message": {"role": "user", "parts": [{"type": "text", "text": "echo again"}]}}
-    _, rejection = await post(connections, call("tasks/send", other))
-    assert rejection["error"]["code"] == -32602, "a finished task accepts no messages"
+    _, repeated = await post(connections, call("tasks/send", {**V01, "id": "my task", "sessionId": "my session"}))
+    assert repeated["result"] == response["result"], "the client lost the answer"
 
 
 async def test_a_subscription_to_a_finished_task_is_rejected(connections: ServerConnections) -> None:

@@ -23,6 +23,7 @@ from tests.dialects.push_clients import (
     PushClient,
     PushConfigView,
     Receiver,
+    V03JsonRpcPushClient,
     V03RestPushClient,
     receiver,
 )
@@ -30,6 +31,7 @@ from tests.dialects.push_clients import (
 from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 pytestmark = pytest.mark.long
 
@@ -297,22 +299,32 @@ async def test_fasta2a_0_5_reads_and_writes_authentication_as_openapi_does(
 ) -> None:
     client = V03JsonRpc()
     task = (await client.send(connections, "ask")).id
-    wanted = {"type": "http", "scheme": "Bearer", "schemes": ["Bearer"]}
-    config = {"id": "c", "url": hook.url, "authentication": {"type": "http", "scheme": "Bearer"}}
+    described = {"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": "of the hook, signed"}
+    wanted = {**described, "schemes": ["bearer"]}
+    config = {"id": "c", "url": hook.url, "token": "seen by its setter", "authentication": described}
     sent = {"id": task, "pushNotificationConfig": config}
     shown = {"id": task, "taskId": task, "pushNotificationConfig": {**config, "authentication": wanted}}
     assert await client.call(connections, "tasks/pushNotification/set", sent) == shown
     assert await client.call(connections, "tasks/pushNotification/get", {"id": task}) == shown
-    assert await client.call(connections, "tasks/pushNotificationConfig/list", {"id": task}) == [shown]
+    listed = await client.call(connections, "tasks/pushNotificationConfig/list", {"id": task})
+    brief = {"type": "http", "scheme": "bearer", "schemes": ["bearer"]}
+    assert [one["pushNotificationConfig"] for one in listed] == [{"id": "c", "url": hook.url, "authentication": brief}]
     for invalid in (
         {"type": "apiKey", "in": "header", "name": "X-Key"},
         {"type": "oauth2", "flows": {}},
         {"type": "http"},
+        {**described, "description": "x" * 5000},
     ):
         bad = {"id": task, "pushNotificationConfig": {"id": "d", "url": hook.url, "authentication": invalid}}
         with pytest.raises(CallRejected, match="-32602"):
             await client.call(connections, "tasks/pushNotification/set", bad)
-    assert await client.call(connections, "tasks/pushNotificationConfig/list", {"id": task}) == [shown]
+    assert await client.call(connections, "tasks/pushNotificationConfig/list", {"id": task}) == listed
+    request = pb.GetTaskPushNotificationConfigRequest(tenant=AGENT, task_id=task, id="c")
+    shown_by_1_0 = await connections.v1.GetTaskPushNotificationConfig(request)
+    assert (shown_by_1_0.authentication.scheme, shown_by_1_0.token) == ("bearer", "")
+    await client.send(connections, "tea", task)
+    await hook.wait_for(is_last)
+    assert {headers["X-A2A-Notification-Token"] for headers, _ in hook.requests} == {"seen by its setter"}
 
 
 async def test_every_scheme_is_kept_and_the_first_is_used(connections: ServerConnections, hook: Receiver) -> None:
@@ -330,3 +342,16 @@ async def test_every_scheme_is_kept_and_the_first_is_used(connections: ServerCon
     await client.send(connections, "tea", task)
     await hook.wait_for(is_last)
     assert {headers["Authorization"] for headers, _ in hook.requests} == {f"Bearer {SECRET}"}
+
+
+@pytest.mark.parametrize("name", ["0.1", "fasta2a 0.6"])
+async def test_a_token_is_shown_by_the_methods_whose_types_have_it(
+    connections: ServerConnections, hook: Receiver, name: str
+) -> None:
+    client = PUSH_CLIENTS[name]
+    assert isinstance(client, V03JsonRpcPushClient)
+    task = await start(connections, name)
+    params = {"id": task, "pushNotificationConfig": {"url": hook.url, "token": SECRET}}
+    for method, given in ((client.names[0], params), (client.names[1], {"id": task})):
+        shown = await client.client.call(connections, method, given)
+        assert shown["pushNotificationConfig"]["token"] == SECRET

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import schemathesis
 from schemathesis import Case, CheckContext, HookContext, Response
+from schemathesis.specs.openapi.checks import negative_data_rejection, positive_data_acceptance
 
 RESOURCE: Final = {
     "project": "p",
@@ -33,8 +34,9 @@ TASKS: Final[dict[str, list[str]]] = json.loads(os.environ.get("FUZZ_TASKS", "{}
 COMMANDS: Final = ("ask", "auth", "fail", "reject", "reply yes", "file", "data", "stream 3", "stream x", "sleep 0.01")
 REFUSED: Final = ("UNSUPPORTED_OPERATION",)
 """Reasons that 0.3 reports with 501, as the official server does."""
-UNUSED_ADDRESS: Final = "http://127.0.0.1:9/"
-"""The webhook URL of all requests: nothing listens there, so no other host is called."""
+UNUSED_ADDRESS: Final = "http://127.0.0.1:65535/"
+"""The webhook URL of all requests: nothing listens there, so no other host is called. Ports of other
+protocols, such as 9, are refused."""
 
 EXISTING_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 TRACES: Final = ("Traceback (most recent call last)", 'File "/', "site-packages")
@@ -106,3 +108,57 @@ def no_trace(context: CheckContext, response: Response, case: Case[Any]) -> None
         # Agents echo their input.
         if trace in text and trace not in repr(case.body):
             raise AssertionError(f"the response contains {trace!r}: {text[:500]}")
+
+
+# Whether the document says which requests are valid -----------------------------------------------------------------
+
+REJECTED_THOUGH_VALID: Final[dict[str, str]] = {
+    "the task has ended|cannot be canceled|accepts no messages": "the task's state decides",
+    "This operation is not supported": "the agent or the server has no such capability",
+    "must lie between|has more than .* levels": "JSON of any kind has bounds that no schema can state",
+    "must be valid base64": "contentEncoding states no rule (JSON Schema 2020-12, validation, section 8)",
+    "was not issued by this server|is not a token of this server": "tokens of pages are opaque",
+    "fields: ": "a mask names fields of the response",
+    "is given .* times|is also given as|as the path says|differs from|is not the context of": "one value, given twice",
+    "is not a field|is not a parameter": "unknown keys are refused on Google's paths",
+    "url: ": "the operator decides which hosts are called",
+    "must be printable ASCII|authentication[.]scheme": "values that are sent in headers (RFC 9110)",
+    "mediaType": "the agent's card has the media types that it takes",
+}
+"""Texts of errors, and why a request that fits the schema may get one."""
+
+
+def _reads_two_packages(case: Case[Any]) -> bool:
+    """Whether a path serves 0.3 and 1.0: the header decides which of two schemas a body has to fit."""
+    return '"anyOf"' in json.dumps(case.operation.definition.raw.get("requestBody", {}))
+
+
+def _has_leniency(value: object) -> bool:
+    """Whether a value has what the server reads beyond the schemas, as the document's description says: null and empty
+    values that count as absent, and numbers, also as texts, for names of enums and for other numbers."""
+    if isinstance(value, dict):
+        return any(map(_has_leniency, value.values()))
+    if isinstance(value, list):
+        return any(map(_has_leniency, value))
+    return value is None or isinstance(value, int | float) or (isinstance(value, str) and _is_lenient_text(value))
+
+
+def _is_lenient_text(text: str) -> bool:
+    return not text or text in ("null", "true", "false") or re.fullmatch(r"[\s\d.eE+-]+", text) is not None
+
+
+@schemathesis.check
+def valid_requests_are_accepted(context: CheckContext, response: Response, case: Case[Any]) -> None:
+    """A request that fits the document is not refused, but for REJECTED_THOUGH_VALID."""
+    if response.status_code in (400, 422) and not _reads_two_packages(case):
+        error = response.json().get("error", {})
+        if not any(re.search(pattern, str(error.get("message", ""))) for pattern in REJECTED_THOUGH_VALID):
+            positive_data_acceptance(context, response, case)
+
+
+@schemathesis.check
+def invalid_requests_are_rejected(context: CheckContext, response: Response, case: Case[Any]) -> None:
+    """A request that does not fit the document is refused, but for what `_has_leniency` describes."""
+    parts = (case.query, case.headers, case.body if isinstance(case.body, dict | list) else None)
+    if response.status_code < 300 and not any(_has_leniency(part) for part in parts if part):
+        negative_data_rejection(context, response, case)

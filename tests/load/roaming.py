@@ -9,10 +9,10 @@ from contextlib import aclosing
 from itertools import count
 from typing import Final
 
-from tests.cluster import ServerPart
+from tests.cluster import END, START, ServerPart
 from tests.load.transports import Place, Transports
 
-from dragoman.client import ClientError
+from dragoman.client import ClientError, connect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 AGENTS: Final = """
@@ -38,12 +38,14 @@ class RoamingClients:
     """Clients that use another server when one rejects them."""
 
     def __init__(self, servers: Sequence[ServerPart]) -> None:
+        self._urls = [server.http for server in servers]
         self._client_transports = [Transports(server.http, server.grpc) for server in servers]
         self._numbers = count()
         self.over = asyncio.Event()
         """Ends all clients, each after its task."""
         self.seen: Counter[str] = Counter()
-        """Tasks that were `sent` or `streamed`, streams that were `taken up`, and calls made `elsewhere`."""
+        """Tasks that were `sent`, `streamed`, or sent after a client `connected`; streams that were `taken up`,
+        and calls made `elsewhere`."""
 
     async def close(self) -> None:
         for transports in self._client_transports:
@@ -87,6 +89,15 @@ class RoamingClients:
             assert [place.sequence for place in places] == list(range(1, len(places) + 1))
             assert "".join(chunk_text(place) for place in places) == WHOLE
             self.seen["streamed"] += 1
+
+    async def connects(self, at: int) -> None:
+        """Connects anew for each call, in turn to both servers, and waits for one that restarts."""
+        while not self.over.is_set():
+            key = f"connect-{next(self._numbers)}"
+            async with connect(self._urls[at % len(self._urls)], retry_timeout=START + END) as client:
+                assert (await client.ask(key)).text == key
+            self.seen["connected"] += 1
+            at += 1
 
     async def _elsewhere(self, error: ClientError) -> int:
         """Returns the offset of the next server for errors of a stopping server. Raises all other errors."""

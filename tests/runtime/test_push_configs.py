@@ -155,6 +155,23 @@ async def test_another_principal_can_neither_see_nor_change_configurations(tmp_p
         assert len(await here.pushes(task.id)) == 1
 
 
+async def test_a_token_is_shown_to_the_principal_that_set_it_only(tmp_path: Path) -> None:
+    """`token: NotRequired[str]` of PushNotificationConfig, in the types of fasta2a before 1.0."""
+    async with open_push_harness(tmp_path, asker) as here:
+        operations = here.harness.runtime.operations.push_configs
+
+        async def shown(call: Call) -> str:
+            wanted = pb.GetTaskPushNotificationConfigRequest(task_id=task.id, id=OLDEST_CONFIG_ID)
+            return pb.TaskPushNotificationConfig.FromString(await operations.get(call, wanted)).token
+
+        task = await here.send(dialect="0.1", token="t0ken")
+        here_too = replace(here.call("0.1"), shows_tokens=True)
+        assert (await shown(here_too), await shown(here.call("0.1"))) == ("t0ken", "")
+        caller = here_too.caller
+        colleague = replace(here_too, caller=replace(caller, identity=replace(caller.identity, principal="bob")))
+        assert await shown(colleague) == ""
+
+
 async def test_a_rejected_message_adds_no_configuration(tmp_path: Path) -> None:
     async with open_push_harness(tmp_path, echo) as here:
         task = await here.harness.send()

@@ -18,9 +18,10 @@ from dragoman.bus.local import LocalBus
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION
 from dragoman.core.errors import InvalidParams, TaskNotFound, UnsupportedOperation
 from dragoman.core.task import states
+from dragoman.core.task.log import Event
 from dragoman.runtime.access import Admission
 from dragoman.runtime.feeds import TaskFeeds
-from dragoman.runtime.read import NEVER, ReadOperations, split_at_end
+from dragoman.runtime.read import NEVER, ReadOperations, ends_stream, split_at_end
 from dragoman.stores.sqlite import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -190,6 +191,18 @@ async def test_a_stream_ends_in_the_middle_of_a_batch(tmp_path: Path) -> None:
         assert kinds(list(lot))[-1] == "COMPLETED"
     asking = next(number for number, event in enumerate(lot, 1) if event.ends)
     assert asking < len(lot)
-    assert split_at_end(lot, 0) == (lot[:asking], True)
-    assert split_at_end(lot, NEVER) == (lot, True)
-    assert split_at_end(lot[: asking - 1], 0) == (lot[: asking - 1], False)
+    assert split_at_end(here.call, lot, 0) == (lot[:asking], True)
+    assert split_at_end(here.call, lot, NEVER) == (lot, True)
+    assert split_at_end(here.call, lot[: asking - 1], 0) == (lot[: asking - 1], False)
+
+
+async def test_only_googles_form_follows_a_task_beyond_auth_required(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, quick) as here:
+        google = replace(here.call, waits_for_auth=True)
+        for call, expected in ((here.call, True), (google, False)):
+            assert ends_stream(call, states.AUTH_REQUIRED, True) is expected
+            asking = Event(2, b"", states.AUTH_REQUIRED, ends=True)
+            assert split_at_end(call, [asking], 0) == ([asking], expected)
+            assert ends_stream(call, states.INPUT_REQUIRED, True)
+            assert ends_stream(call, states.CANCELED, False)
+            assert not ends_stream(call, states.WORKING, False)

@@ -126,8 +126,8 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a stream ends with a turn", "G2", "runtime.read",
-        "if (event.ends and event.sequence > turn_after) or event.state in states.TERMINAL:",
-        "if event.ends or event.state in states.TERMINAL:",
+        "ends_stream(call, event.state, event.ends and event.sequence > turn_after)",
+        "ends_stream(call, event.state, event.ends)",
     ),
     # Turns -----------------------------------------------------------------------------------------------------------
     Mutation(

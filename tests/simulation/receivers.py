@@ -38,6 +38,9 @@ class SimulatedEncoder:
     def encrypt_secrets(self, config: PushConfig) -> PushConfig:
         return config
 
+    def reveal_token(self, config: PushConfig) -> str:
+        return config.token
+
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         return WebhookRequest({"task": record.task_id, "event": str(event.sequence)}, event.data)
 

@@ -13,9 +13,12 @@ import pytest
 from tests.certificates import Authority, write
 
 from dragoman import RunningServer, Turn, agent, on_startup, open_app
+from dragoman.bus.local import LocalBus
 from dragoman.client import connect
 from dragoman.client.calls import Client, message
 from dragoman.core.task import states
+from dragoman.ports import Store
+from dragoman.stores.sqlite import open_store
 
 FREE = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0"}
 
@@ -191,3 +194,27 @@ async def test_a_settings_file_can_be_named() -> None:
     Path("other.toml").write_text('root = "gate"\n')
     async with open_app(echo, gate, config="other.toml", **FREE) as server:
         assert server.root == "gate"
+
+
+async def test_store_and_bus_may_be_functions(tmp_path: Path) -> None:
+    buses: list[LocalBus] = []
+
+    def own_bus() -> LocalBus:
+        buses.append(LocalBus())
+        return buses[-1]
+
+    async def own_store() -> Store:
+        return open_store(tmp_path / "own.db")
+
+    async with (
+        open_app(echo, **FREE, store=own_store, bus=own_bus) as server,
+        open_app(echo, **FREE, store=lambda: open_store(tmp_path / "other.db"), bus=own_bus) as other,
+    ):
+        for one in (server, other):
+            async with Client(one.grpc) as client:
+                assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
+    assert len(buses) == 2
+    assert {path.name for path in tmp_path.glob("*.db")} == {"own.db", "other.db"}
+    with pytest.raises(RuntimeError, match=r"^--store tests\.wiring\.test_embedding:dict: .* is not a store: it lacks"):
+        async with open_app(echo, **FREE, store=type("dict", (dict,), {"__module__": __name__})):
+            pass

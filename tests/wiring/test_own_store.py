@@ -1,4 +1,4 @@
-"""`--store memory:` and `--store MODULE:FUNCTION`."""
+"""`--store memory:`, `--store MODULE:FUNCTION` and `--bus MODULE:FUNCTION`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def _own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @asynccontextmanager
-async def opened(store: str) -> AsyncIterator[App]:
-    values = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": store}
+async def opened(store: str, bus: str = "") -> AsyncIterator[App]:
+    values = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": store, "bus": bus}
     async with open_app(Settings.model_validate(values), [echo]) as app:
         yield app
 
@@ -55,6 +55,7 @@ MODULE = """
 import asyncio
 from pathlib import Path
 
+from dragoman.bus.local import LocalBus
 from dragoman.stores.sqlite import open_store
 
 async def later():
@@ -66,6 +67,20 @@ def broken():
 
 def thing():
     return {}
+
+class OwnBus(LocalBus):
+    # FastA2A(storage=, broker=) takes a broker of one's own
+
+    def publish(self, task, events):
+        Path("published").write_text("x")
+        super().publish(task, events)
+
+    async def close(self):
+        await super().close()
+        Path("closed").write_text("x")
+
+async def bus():
+    return OwnBus()
 
 class Stores:
     @staticmethod
@@ -97,6 +112,30 @@ async def test_what_is_no_store_stops_the_start(function: str, rule: str) -> Non
     Path("mine.py").write_text(MODULE)
     with pytest.raises(StartError, match=rule):
         async with opened(function):
+            pass
+
+
+async def test_a_bus_of_ones_own_carries_the_events_and_is_closed(tmp_path: Path) -> None:
+    Path("mine.py").write_text(MODULE)
+    async with opened("mine.py:later", "mine.py:bus") as app, Client(str(app.grpc)) as client:
+        await client.send(message("hello"))
+        assert (tmp_path / "published").is_file()
+        assert not (tmp_path / "closed").exists()
+    assert (tmp_path / "closed").is_file()
+
+
+@pytest.mark.parametrize(
+    ("bus", "rule"),
+    [
+        ("mine.py:nothing", r"^--bus mine\.py:nothing: mine\.py has no function nothing$"),
+        ("mine.py:thing", r"^--bus .*: the dict that thing\(\) returned is not a bus: it lacks .*publish.*ports\.Bus"),
+        ("redis://x", r"^--bus: no extension has buses .* or MODULE:FUNCTION \(a bus of your own\)$"),
+    ],
+)
+async def test_what_is_no_bus_stops_the_start(bus: str, rule: str) -> None:
+    Path("mine.py").write_text(MODULE)
+    with pytest.raises((StartError, SettingsError), match=rule):
+        async with opened("mine.py:later", bus):
             pass
 
 

@@ -50,7 +50,7 @@ def completed(swagger: Mapping[str, Any], name: str, digest: str) -> dict[str, A
     `name`: its path in gen/openapi. `digest`: SHA-256 of the image that it was generated from.
     """
     paths = {
-        path: {verb: _operation(operation) for verb, operation in operations.items()}
+        path: {verb: _operation(path, operation) for verb, operation in operations.items()}
         for path, operations in swagger["paths"].items()
     }
     error = _ERROR_NAMES.get(name, "Error")
@@ -72,9 +72,13 @@ def completed(swagger: Mapping[str, Any], name: str, digest: str) -> dict[str, A
     return {**document, "definitions": definitions}
 
 
-def _operation(operation: Mapping[str, Any]) -> dict[str, Any]:
+def _operation(path: str, operation: Mapping[str, Any]) -> dict[str, Any]:
     success = operation["responses"]["200"]
     fields: dict[str, Any] = {}
+    if "/agents/{agent}/" in path:
+        # The path is the tenant. The plugin has it in the query too, for the last rule of a method.
+        parameters = operation["parameters"]
+        fields["parameters"] = [one for one in parameters if (one["name"], one["in"]) != ("tenant", "query")]
     if success["schema"].get("title", "").startswith("Stream result of "):
         element = success["schema"]["properties"]["result"]
         success = {"description": "Server-sent events; the `data` of each is this message.", "schema": element}

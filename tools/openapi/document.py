@@ -51,7 +51,8 @@ dialect below.
 
 - A path without an agent addresses the root agent; `/{tenant}/...` addresses the agent with that id.
 - Requests may use lowerCamelCase keys or the proto's field names. Unknown keys are ignored,
-  except on Google's paths. Values of enums may be numbers, and an empty query parameter or header counts as absent.
+  except on Google's paths. Values of enums may be numbers, and those of numbers texts. `null`, and an empty query
+  parameter or header, counts as absent.
 - JSON of any kind (`data`, `metadata`) has at most 24 levels, and integers up to 2^53; larger ones are sent as text.
 - Every error has a `google.rpc.ErrorInfo` with a `reason`.
 - Status codes of errors are those of A2A 1.0.1. With `--error-table 1.0.0` a server responds to callers of 1.0 with 409
@@ -178,7 +179,7 @@ class _DocumentBuilder:
                         parameters.setdefault(field.json_name, query_parameter(field, self._schemas))
         shared = [VERSION_HEADER]
         if any(served.dialect is Dialect.GOOGLE for served in rules):
-            shared += GOOGLE_PARAMETERS
+            shared += ["altStream" if rules[0].row.op.streaming else "alt", *GOOGLE_PARAMETERS]
         return [*parameters.values(), *map(parameter_ref, shared)]
 
     def _request_body(self, rules: list[ServedRule]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from google.protobuf.descriptor_pb2 import EnumDescriptorProto, FileDescriptorSe
 from google.protobuf.message import Message
 
 from dragoman.bindings.pipeline import SUPPORTED_VERSIONS, VERSION_HEADER
+from dragoman.core.limits.message_limits import MAX_ID_LENGTH
 from dragoman.core.task.cursors import MAX_PAGE_SIZE
 from dragoman.runtime.push_configs import MAX_CONFIG_PAGE_SIZE
 from dragoman.wire.dialects import json_proto
@@ -44,6 +45,7 @@ _ALWAYS_PRESENT: Final[Mapping[str, Set[str]]] = {
 
 _NOT_EMPTY: Final[Schema] = {"minLength": 1}
 _SOME: Final[Schema] = {"minItems": 1}
+_CONFIG_ID: Final[Schema] = {"maxLength": MAX_ID_LENGTH, "pattern": r"^[^/\x00-\x1f\x7f]*$"}
 _CONFIG_PAGE: Final[Schema] = {"minimum": 0, "maximum": MAX_CONFIG_PAGE_SIZE}
 _BOUNDS: Final[Mapping[str, Schema]] = {
     "Message.message_id": _NOT_EMPTY,
@@ -55,10 +57,18 @@ _BOUNDS: Final[Mapping[str, Schema]] = {
     "ListTasksRequest.page_size": {"minimum": 1, "maximum": MAX_PAGE_SIZE},
     "ListTaskPushNotificationConfigsRequest.page_size": _CONFIG_PAGE,
     "ListTaskPushNotificationConfigRequest.page_size": _CONFIG_PAGE,
+    "TaskPushNotificationConfig.id": _CONFIG_ID,
     "TaskPushNotificationConfig.url": _NOT_EMPTY,
+    "PushNotificationConfig.id": _CONFIG_ID,
     "PushNotificationConfig.url": _NOT_EMPTY,
 }
 """Bounds that the server checks and the type of a field does not have, by message and field of both packages."""
+
+_REQUIRED: Final = {"a2a.v1.DataPart": ("data",), "a2a.v1.Message": ("message_id", "role", "content")}
+"""Fields that the server requires and the proto does not mark."""
+
+_CLOSED: Final = ("a2a.v1.DataPart",)
+"""Messages of which the server reads no object with an unknown key, on any path."""
 
 
 def schema_ref(name: str) -> Schema:
@@ -108,7 +118,9 @@ class SchemaBuilder:
         fields = [field for field in message.fields if field.name not in excluded]
         schema = self._with_description(message.full_name, {"type": "object"})
         schema["properties"] = {field.json_name: self.field_schema(field) for field in fields}
-        always = _ALWAYS_PRESENT.get(message.full_name, frozenset())
+        always = {*_ALWAYS_PRESENT.get(message.full_name, ()), *_REQUIRED.get(message.full_name, ())}
+        if message.full_name in _CLOSED:
+            schema["additionalProperties"] = False
         if required := [field.json_name for field in fields if field.name in always or _is_required(field)]:
             schema["required"] = required
         choices = [
@@ -218,16 +230,23 @@ SHARED_PARAMETERS: Final[dict[str, Any]] = {
     "alt": {
         "name": "alt",
         "in": "query",
-        "description": "Google's form: `json`, also for streams, which are arrays then, or `sse` for streams. Default: "
-        "`json`, and `sse` for streams if `Accept` names it. `;enum-encoding=int` after it writes enums as numbers, "
-        "which the schemas of responses do not describe.",
+        "description": "Google's form: `json`. `;enum-encoding=int` after it writes enums as numbers, which the "
+        "schemas of responses do not describe.",
+        "schema": {"type": "string", "enum": ["json"]},
+    },
+    "altStream": {
+        "name": "alt",
+        "in": "query",
+        "description": "Google's form: `json` for an array, or `sse`. Default: `json`, and `sse` if `Accept` names it. "
+        "`;enum-encoding=int` after it writes enums as numbers, which the schemas of responses do not describe.",
         "schema": {"type": "string", "enum": ["json", "sse"]},
     },
     "fields": {
         "name": "fields",
         "in": "query",
-        "description": "Google's form: the fields of the response to send, such as `id,status/state`.",
-        "schema": {"type": "string"},
+        "description": "Google's form: the fields of the response to send, such as `id,status/state`, or `*` for all.",
+        "schema": {"type": "string", "minLength": 1, "pattern": r"^[\w\s/,.()*]+$"},
+        "example": "*",
     },
     "prettyPrint": {
         "name": "prettyPrint",
@@ -244,8 +263,8 @@ SHARED_PARAMETERS: Final[dict[str, Any]] = {
 }
 """Parameters that several routes have, by key: the name, reduced to the characters that a key may have."""
 
-GOOGLE_PARAMETERS: Final = ("alt", "fields", "prettyPrint", "xgafv")
-"""The keys of SHARED_PARAMETERS that resource paths have."""
+GOOGLE_PARAMETERS: Final = ("fields", "prettyPrint", "xgafv")
+"""The keys of SHARED_PARAMETERS that resource paths have, beside `alt` or, for streams, `altStream`."""
 
 _PATH_SAMPLES: Final = {
     **dict.fromkeys(("tenant", "agent"), "playground"),

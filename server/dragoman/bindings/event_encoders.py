@@ -194,6 +194,12 @@ class DialectWebhookEncoder:
         encrypt, url = self._secret_box.encrypt, config.url
         return replace(config, token=encrypt(config.token, url), credentials=encrypt(config.credentials, url))
 
+    def reveal_token(self, config: PushConfig) -> str:
+        try:
+            return self._secret_box.decrypt(config.token, config.url)
+        except ValueError:
+            return ""
+
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         config = record.config
         webhook_format = _WEBHOOK_FORMATS[Dialect(config.dialect)]

@@ -248,6 +248,7 @@ class JsonRpcRow(DialectRow):
     write: Callable[[Any], object]  # converts the 1.0 response to the JSON value of `result`
     stream_results: Callable[[], EncodeResults]  # returns the encoder of one stream's events
     names_tasks: bool = False  # the client chooses task ids (0.1)
+    shows_tokens: bool = False  # push configurations are shown with their token (the types of fasta2a before 1.0)
     errors_in_stream: bool = False
     """Errors before the first event are sent inside a stream: clients of these methods look nowhere else."""
 
@@ -304,13 +305,15 @@ JSONRPC_ROWS: Final = (
         {"tasks/send": SEND_MESSAGE, "tasks/sendSubscribe": STREAM_MESSAGE, **TASK_METHODS, **OLD_PUSH_METHODS},
         tasks_send={"names_tasks": True},
         tasks_sendSubscribe={"names_tasks": True},
+        tasks_pushNotification_set={"shows_tokens": True},
+        tasks_pushNotification_get={"shows_tokens": True},
     ),
     # fasta2a 0.5 and 0.6 speak 0.3 but use 0.1's names for these two methods.
     *_jsonrpc_rows(
         Dialect.V03,
         OLD_PUSH_METHODS,
-        tasks_pushNotification_set={"write": json_v03.write_v01_push},
-        tasks_pushNotification_get={"write": json_v03.write_v01_push},
+        tasks_pushNotification_set={"write": json_v03.write_v01_push, "shows_tokens": True},
+        tasks_pushNotification_get={"write": json_v03.write_v01_push, "shows_tokens": True},
     ),
     *_jsonrpc_rows(
         Dialect.FASTA2A,

@@ -94,6 +94,9 @@ class WebhookEncoder(Protocol):
     def encrypt_secrets(self, config: PushConfig) -> PushConfig:
         """The stored form of a configuration, with encrypted secrets."""
 
+    def reveal_token(self, config: PushConfig) -> str:
+        """The token of a stored configuration; empty if its key is gone."""
+
     async def encode(self, record: PushRecord, event: Event) -> WebhookRequest:
         """The signed call for an event. If `sends_task`, the caller passes the Task in place of the event.
 

@@ -258,6 +258,8 @@ class Call:
     dialect: str = ""  # the dialect recorded for tasks created by this call, and used for their webhooks
     extensions: tuple[str, ...] = ()  # the URIs of the extensions that the caller activates
     names_tasks: bool = False  # whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)
+    shows_tokens: bool = False
+    """Whether a push configuration is shown with its token, to the principal that set it, and its scheme described."""
     answers_question: bool = False
     """Whether the message answers a question: it is rejected while a turn runs, as nothing is asked then."""
     operator: Identity | None = None  # the operator who makes the call in the caller's name

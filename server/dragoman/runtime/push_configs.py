@@ -1,7 +1,8 @@
 """Operations on push configurations (A2A 1.0 §3.1.7 to §3.1.10).
 
-Responses show the URL and the authentication scheme, never the token or the credentials: no version asks for them, no
-published client reads them, and a leaked listing must not allow anyone to impersonate this server.
+Responses show the URL and the authentication scheme, never the credentials: no version asks for them, no published
+client reads them, and a leaked listing must not allow anyone to impersonate this server. The same holds for the token,
+except for methods of older versions whose types have it: they show it to the principal that set it.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class PushConfigOperations:
         record = await self._find_task(call, request.task_id, config_id=request.id)
         for push in await self.store.pushes.list_configs(record.ref):
             if request.id in (configuration.OLDEST_CONFIG_ID, push.config.id):
-                return _public_config(push).SerializeToString()
+                return self._shown(call, push).SerializeToString()
         raise PushConfigNotFound
 
     async def list(self, call: Call, request: pb.ListTaskPushNotificationConfigsRequest) -> bytes:
@@ -79,7 +80,7 @@ class PushConfigOperations:
             after = _read_token(request.page_token)
             pushes = [push for push in pushes if (push.created, push.config.id) > after]
         page = pushes[: size or CONFIG_PAGE_SIZE]
-        response = pb.ListTaskPushNotificationConfigsResponse(configs=map(_public_config, page))
+        response = pb.ListTaskPushNotificationConfigsResponse(configs=[self._shown(call, push) for push in page])
         if len(page) < len(pushes):
             response.next_page_token = _write_token(page[-1])
         return response.SerializeToString()
@@ -111,7 +112,7 @@ class PushConfigOperations:
         self.bus.publish_signal(record.ref, TaskSignal.PUSH_CONFIGS)
         if self.on_action is not None:
             self.on_action("push.created", call, requested.task_id)
-        return _public_config(stored).SerializeToString()
+        return self._shown(call, stored).SerializeToString()
 
     def checked_config(
         self, requested: pb.TaskPushNotificationConfig, default_id: str, dialect: str, *, inline: bool
@@ -136,6 +137,19 @@ class PushConfigOperations:
             raise InvalidParams.field(f"{prefix}url", str(error)) from error
         return options.encoder.encrypt_secrets(config)
 
+    def _shown(self, call: Call, push: PushRecord) -> pb.TaskPushNotificationConfig:
+        """A configuration as shown to its owner."""
+        config = push.config
+        shown = pb.TaskPushNotificationConfig(id=config.id, task_id=push.task_id, url=config.url)
+        if config.scheme:
+            name, _ = configuration.scheme_description(config.scheme)
+            shown.authentication.scheme = config.scheme if call.shows_tokens else name
+        # Where principals share tasks, the owner is none of them, and nobody knows who set it.
+        is_setter = push.task.owner.principal == call.caller.identity.principal
+        if call.shows_tokens and is_setter and config.token:
+            shown.token = self.check_enabled().encoder.reveal_token(config)
+        return shown
+
 
 def too_many_configs(rejected: AppendRejected) -> InvalidParams | None:
     """The error for a task with too many configurations; None for other rejections."""
@@ -146,15 +160,6 @@ def too_many_configs(rejected: AppendRejected) -> InvalidParams | None:
         f"a task can have at most {configuration.MAX_PUSH_CONFIGS} push configurations; "
         "delete one, or replace one by its id",
     )
-
-
-def _public_config(push: PushRecord) -> pb.TaskPushNotificationConfig:
-    """A configuration as shown to its owner."""
-    config = push.config
-    shown = pb.TaskPushNotificationConfig(id=config.id, task_id=push.task_id, url=config.url)
-    if config.scheme:
-        shown.authentication.scheme = config.scheme
-    return shown
 
 
 def _write_token(push: PushRecord) -> str:

@@ -102,7 +102,7 @@ class ReadOperations:
                 turn_after = known - 1 if call.stops_with_turn else NEVER
                 while not ended:
                     try:
-                        batch, ended = split_at_end(await subscriber.next_batch(), turn_after)
+                        batch, ended = split_at_end(call, await subscriber.next_batch(), turn_after)
                     except LogTruncated:
                         snapshot = await read_task(self.store, subscriber.feed.ref)
                         ended = _is_over(call, snapshot.record)
@@ -154,19 +154,21 @@ NEVER: Final = sys.maxsize  # a sequence that no event has
 
 def _is_over(call: Call, record: TaskRecord) -> bool:
     """Whether a subscription ends at once for a task in this state."""
-    return states.is_terminal(record.state) or (call.stops_with_turn and not record.has_open_turn)
+    return ends_stream(call, record.state, call.stops_with_turn and not record.has_open_turn)
 
 
-def split_at_end(
-    batch: Sequence[Event], turn_after: int, *, waits_for_auth: bool = False
-) -> tuple[Sequence[Event], bool]:
-    """The events up to the end of the task, or of a turn with an event after `turn_after`; and whether it was there.
+def ends_stream(call: Call, state: int, turn_ended: bool) -> bool:
+    """Whether a stream ends with a task in this state, or with its turn.
 
-    `waits_for_auth`: a turn that ends as AUTH_REQUIRED does not count.
+    The turn counts except on Google's form of 0.3, where AUTH_REQUIRED neither interrupts nor ends a task.
     """
+    return state in states.TERMINAL or (turn_ended and not (call.waits_for_auth and state == states.AUTH_REQUIRED))
+
+
+def split_at_end(call: Call, batch: Sequence[Event], turn_after: int) -> tuple[Sequence[Event], bool]:
+    """The events up to the end of the task, or of a turn with an event after `turn_after`; and whether it was there."""
     for number, event in enumerate(batch, 1):
-        if (event.ends and event.sequence > turn_after) or event.state in states.TERMINAL:
-            if waits_for_auth and event.state == states.AUTH_REQUIRED:
-                continue
+        # Chunks have neither: most events cost no call.
+        if (event.ends or event.state) and ends_stream(call, event.state, event.ends and event.sequence > turn_after):
             return batch[:number], True
     return batch, False

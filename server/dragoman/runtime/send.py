@@ -48,6 +48,7 @@ from dragoman.core.task.log import (
     NoOpenTurn,
     TaskRecord,
     TaskRef,
+    is_key_expired,
 )
 from dragoman.core.task.projection import summary_of
 from dragoman.core.task.steps import StepRecord
@@ -57,7 +58,7 @@ from dragoman.runtime.access import Admission, Call, Limits, OnAction, check_str
 from dragoman.runtime.feeds import EventStream, TaskFeeds
 from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.push_configs import PushConfigOperations, too_many_configs
-from dragoman.runtime.read import split_at_end
+from dragoman.runtime.read import ends_stream, split_at_end
 from dragoman.runtime.scheduler import Scheduler
 from dragoman.runtime.turn.context import FirstMessage
 from dragoman.runtime.turn.events import TaskProjection
@@ -112,12 +113,18 @@ class AppendBuilder:
             envelope.message.extensions.extend(extensions)
         idempotency_key = self._idempotency_key(call, message)
         record = await self.store.find(caller.owner, caller.agent, message.task_id) if message.task_id else None
-        if record is not None:
+        restarts = (
+            record is not None
+            and call.names_tasks
+            and states.is_terminal(record.state)
+            and not await self.repeats(record, message)
+        )
+        if record is not None and not restarts:
             change = _continue_task(record, spec, call, message, envelope)
         elif message.task_id and not call.names_tasks:
             raise TaskNotFound
         else:
-            change = self._create_task(call, spec, message, envelope)
+            change = self._create_task(call, spec, message, envelope, restarts=restarts)
             if envelope.HasField("metadata") and (parent := trace.parent_task_of(envelope)):
                 await self._set_parent(change, caller, parent)
         if has_push_config:
@@ -128,7 +135,26 @@ class AppendBuilder:
         change.quota = self.admission.quota(caller.identity, caller.agent)
         return change
 
-    def _create_task(self, call: Call, spec: AgentSpec, message: pb.Message, envelope: pb.SendMessageRequest) -> Append:
+    async def repeats(self, record: TaskRecord, message: pb.Message) -> bool:
+        """Whether a message has the content of the last one of its task's client, not long after the task ended.
+
+        A client that names its tasks and lost the answer sends it again. It gets the task, and no second run.
+        """
+        if is_key_expired(record.updated, self.store.now()):
+            return False
+        stored = await self.store.messages(record.ref, record.last_received - 1)
+        last = next((one for one in stored.messages if one.number == record.last_received), None) if stored else None
+        if last is None:
+            return False
+        earlier = pb.Message.FromString(last.message)
+        earlier.message_id = message.message_id  # 0.1 has none: a decoder made it
+        if not message.context_id:
+            earlier.context_id = ""
+        return earlier == message
+
+    def _create_task(
+        self, call: Call, spec: AgentSpec, message: pb.Message, envelope: pb.SendMessageRequest, *, restarts: bool
+    ) -> Append:
         caller, alias = call.caller, bool(message.task_id)
         ref = TaskRef(caller.owner, self.new_key())
         task_id, context_id = message.task_id, message.context_id
@@ -141,7 +167,7 @@ class AppendBuilder:
         visible, summary = alias or not spec.direct, summary_of(message)
         new = NewTask(
             caller.agent, task_id, context_id,
-            visible=visible, dialect=call.dialect, alias=alias, fresh_context=fresh, summary=summary,
+            visible=visible, dialect=call.dialect, alias=alias, restarts=restarts, fresh_context=fresh, summary=summary,
         )  # fmt: skip
         incoming = _incoming_message(caller, message, envelope)
         return Append(task=ref, guard=New(), create=new, message=incoming)
@@ -290,18 +316,18 @@ class SendOperations:
                     await subscriber.listen(record.ref)
                 if result.repeated and (result.created or call.cursor):
                     after = subscriber.resume(call.cursor, record.last_sequence)
-                    ended = after == record.last_sequence and _ends_at_once(call, record)
+                    ended = after == record.last_sequence and ends_stream(call, record.state, not record.has_open_turn)
                 else:
                     if result.created and history is None:
                         event = result.events[0]
                     else:
                         snapshot = await read_stored_task(self.store, result, history)
                         record, event = snapshot.record, task_event(snapshot)
-                    ended = _ends_at_once(call, record)
+                    ended = ends_stream(call, record.state, not record.has_open_turn)
                     yield subscriber.start_with(event)
                 while not ended:
                     batch = await subscriber.next_batch()
-                    batch, ended = split_at_end(batch, 0, waits_for_auth=call.waits_for_auth)
+                    batch, ended = split_at_end(call, batch, 0)
                     yield batch
         finally:
             self.admission.close_stream(call.caller.identity)
@@ -345,8 +371,9 @@ class SendOperations:
             if rejected.reason == EXISTS:  # another message created this alias meanwhile: the next append continues it
                 return None
             ended = rejected.record if rejected.reason == ENDED and call.names_tasks else None
-            if ended is not None and change.message and await self._was_last_message(ended, change.message.message):
-                return SendResult(ended, repeated=True)
+            if ended is not None and change.message:
+                repeats = await self.appends.repeats(ended, pb.Message.FromString(change.message.message))
+                return SendResult(ended, repeated=True) if repeats else None  # None: the next append restarts it
             failure = _send_error(rejected)
             raise failure from rejected
         if self.on_action is not None:
@@ -372,15 +399,6 @@ class SendOperations:
             await asyncio.sleep(REPLY_POLL_INTERVAL)
         return None
 
-    async def _was_last_message(self, record: TaskRecord, message: bytes) -> bool:
-        """Whether a message has the content of the last one of its task's client.
-
-        A client that names its tasks and lost the answer sends it again. It gets the task, and no second run.
-        """
-        stored = await self.store.messages(record.ref, record.last_received - 1)
-        last = next((one for one in stored.messages if one.number == record.last_received), None) if stored else None
-        return last is not None and _content_of(last.message) == _content_of(message)
-
     async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:
         """Waits for the end of the turn that a send began or joined, until `deadline` on the loop's clock.
 
@@ -403,18 +421,6 @@ class SendOperations:
         except Unavailable as error:
             return known_task(result, history, error).task
         return None
-
-
-def _content_of(message: bytes) -> bytes:
-    """A serialized message without its id, which 0.1 does not have."""
-    content = pb.Message.FromString(message)
-    content.ClearField("message_id")
-    return content.SerializeToString(deterministic=True)
-
-
-def _ends_at_once(call: Call, record: TaskRecord) -> bool:
-    """Whether the stream of a send ends at once for a task in this state."""
-    return not record.has_open_turn and not (call.waits_for_auth and record.state == states.AUTH_REQUIRED)
 
 
 async def _done_by(future: asyncio.Future[Any], deadline: float) -> bool:

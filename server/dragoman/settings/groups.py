@@ -182,7 +182,9 @@ class ClusterSettings(Group):
         "all", "all|server|worker", "server: runs no turns of APP; worker: runs only turns. [all]"
     )
     processes: int = setting(1, "N", "Number of processes on the same ports. [1]", ge=1, le=256)
-    bus: SecretStr = setting(SecretStr(""), "URL", "Message bus between the servers: {buses}. [none]")
+    bus: SecretStr = setting(
+        SecretStr(""), "URL", "Message bus between the servers: {buses}, or MODULE:FUNCTION. [none]"
+    )
     """URLs, comma-separated."""
 
 

@@ -40,12 +40,16 @@ def store_kind(url: str) -> str:
         return "sqlite"
     if url == "memory:":
         return "memory"
-    name, colon, function = url.rpartition(":")
-    is_function = colon and name and all(part.isidentifier() for part in function.split("."))
     schemes = {"sqlite", "memory", *store_schemes(), *(extension.name for extension in installed_extensions())}
-    if is_function and name not in schemes:  # `sqlite:tasks` is a mistyped URL
+    if is_function(url) and url.rpartition(":")[0] not in schemes:  # `sqlite:tasks` is a mistyped URL
         return "own"
     raise ValueError(f'"{without_password(url)}" is not the URL of a store; use {store_url_formats()}')
+
+
+def is_function(text: str) -> bool:
+    """Whether a text is MODULE:FUNCTION, which opens a store or bus of one's own."""
+    name, colon, function = text.rpartition(":")
+    return bool(colon and name) and all(part.isidentifier() for part in function.split("."))
 
 
 def store_url_formats() -> str:

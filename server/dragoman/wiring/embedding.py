@@ -13,6 +13,7 @@ from dragoman.ports.extension import StartError
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.wiring import app as wiring
 from dragoman.wiring.agent_loader import LoadedApp, LoadError, app_of, load_app, load_own_app
+from dragoman.wiring.infra import GIVEN_FUNCTIONS
 
 _NOT_OPTIONS: Final[Mapping[str, str]] = {
     "app": "pass APP as a positional argument",
@@ -68,7 +69,7 @@ async def open_app(
     The `@on_startup` functions of their modules run first; others can be passed like agents. options: those of
     `dragoman serve`, with `_` for `-`: `http`, `grpc`, `store`, `token`, `drain`, ... Values are those of the command
     line, or Python's own (numbers, True, lists, Path). As there, options that are not passed come from DRAGOMAN_*
-    variables, `config` or ./dragoman.toml, and defaults.
+    variables, `config` or ./dragoman.toml, and defaults. `store` and `bus` may be functions that open one of your own.
 
     At the end of the block no more turns start, and running ones have `drain` seconds (300) to finish. If the block
     raises or is canceled, they end at once, as FAILED or to be repeated. Signals, logging and the garbage collector
@@ -80,17 +81,29 @@ async def open_app(
     """
     async with AsyncExitStack() as stack:
         try:
-            settings = _settings(options, given=bool(agents))
+            functions = {name: options[name] for name in ("store", "bus") if callable(options.get(name))}
+            targets = {name: _target(name, function) for name, function in functions.items()}
+            settings = _settings({**options, **targets}, given=bool(agents))
             own = _combine(agents) if agents else load_own_app(settings)
-            app = await stack.enter_async_context(
-                wiring.open_app(settings, own.agents, startup_hooks=own.startup_hooks)
-            )
+            reset = GIVEN_FUNCTIONS.set({targets[name]: function for name, function in functions.items()})
+            try:
+                app = await stack.enter_async_context(
+                    wiring.open_app(settings, own.agents, startup_hooks=own.startup_hooks)
+                )
+            finally:
+                GIVEN_FUNCTIONS.reset(reset)
         except (SettingsError, LoadError) as error:
             raise ValueError(str(error)) from error
         except StartError as error:
             raise RuntimeError(str(error)) from error
         yield RunningServer(app)
         await app.drain(settings.limits.drain)
+
+
+def _target(option: str, function: Any) -> str:
+    """The MODULE:FUNCTION that stands for a function in the settings, in errors and in the log."""
+    name = getattr(function, "__name__", "")
+    return f"{getattr(function, '__module__', '')}:{name if name.isidentifier() else f'{option}_function'}"
 
 
 def _settings(options: Mapping[str, Any], *, given: bool) -> Settings:

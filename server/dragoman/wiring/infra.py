@@ -8,8 +8,9 @@ import logging
 import socket
 import sqlite3
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -25,6 +26,7 @@ from dragoman.security.secret_box import AesGcmSecretBox, InvalidSecretKeys, rea
 from dragoman.security.tls.certificate_files import CertificateFiles, InvalidFile
 from dragoman.settings.extensions import bus_schemes, shared_store_example, store_schemes
 from dragoman.settings.settings import Address, Settings, SettingsError
+from dragoman.settings.types import is_function
 from dragoman.stores import sqlite
 from dragoman.stores.sqlite import SchemaTooNew
 from dragoman.stores.sqlite.cold.backup import DatabaseDamaged
@@ -119,7 +121,7 @@ async def open_store(
     """
     match settings.store.kind:
         case "own":
-            return None, await _open_own(settings.store.url)
+            return None, cast(Store, await _open_own("--store", settings.store.url, Store))
         case "memory":
             log.warning("--store memory: keeps nothing; all tasks are deleted when this process ends")
             folder = tempfile.TemporaryDirectory(prefix="dragoman-memory-", ignore_cleanup_errors=True)
@@ -152,30 +154,36 @@ def _open_sqlite(stack: AsyncExitStack, settings: Settings, path: Path) -> tuple
         raise store_start_error(settings.store.name, error) from error
 
 
-async def _open_own(target: str) -> Store:
-    """Calls MODULE:FUNCTION, which returns a store or an awaitable of one. Raises StartError."""
+GIVEN_FUNCTIONS: Final[ContextVar[Mapping[str, Callable[[], Any]]]] = ContextVar("dragoman_given")
+"""The functions that `dragoman.open_app` was given as a store or bus, by the MODULE:FUNCTION that stands for each."""
+
+
+async def _open_own(option: str, target: str, port: type[Store] | type[Bus]) -> Store | Bus:
+    """Calls MODULE:FUNCTION, which returns an object of `port` or an awaitable of one. Raises StartError."""
     module_name, _, name = target.rpartition(":")
-    try:
-        function: Any = load_module(module_name)
-    except LoadError as error:
-        raise StartError(f"--store {target}: {error}") from error
-    for part in name.split("."):
-        function = getattr(function, part, None)
+    function: Any = GIVEN_FUNCTIONS.get({}).get(target)
+    if function is None:
+        try:
+            function = load_module(module_name)
+        except LoadError as error:
+            raise StartError(f"{option} {target}: {error}") from error
+        for part in name.split("."):
+            function = getattr(function, part, None)
     if not callable(function):
-        raise StartError(f"--store {target}: {module_name} has no function {name}")
+        raise StartError(f"{option} {target}: {module_name} has no function {name}")
     try:
-        store = function()
-        if inspect.isawaitable(store):
-            store = await store
+        opened = function()
+        if inspect.isawaitable(opened):
+            opened = await opened
     except Exception as error:
-        raise StartError(f"--store {target}: {name}() failed: {type(error).__name__}: {explain(error)}") from error
-    required = (member for member in vars(Store) if not member.startswith("_"))
-    if missing := [member for member in required if not hasattr(store, member)]:
+        raise StartError(f"{option} {target}: {name}() failed: {type(error).__name__}: {explain(error)}") from error
+    required = (member for member in vars(port) if not member.startswith("_"))
+    if missing := [member for member in required if not hasattr(opened, member)]:
         raise StartError(
-            f"--store {target}: the {type(store).__name__} that {name}() returned is not a store: it lacks "
-            f"{', '.join(missing)}; dragoman.ports.Store defines them"
+            f"{option} {target}: the {type(opened).__name__} that {name}() returned is not a {port.__name__.lower()}: "
+            f"it lacks {', '.join(missing)}; dragoman.ports.{port.__name__} defines them"
         )
-    return cast(Store, store)
+    return cast("Store | Bus", opened)
 
 
 def check_role(settings: Settings) -> None:
@@ -202,9 +210,14 @@ async def open_bus(stack: AsyncExitStack, settings: Settings, epoch: str) -> Bus
     if not settings.store.is_shared:
         raise SettingsError("--bus: an SQLite store has one server, so there is no other to notify; see --store")
     scheme = url.partition("://")[0]
+    if is_function(url):
+        own = cast(Bus, await _open_own("--bus", url, Bus))
+        stack.push_async_callback(own.close)
+        return own
     if scheme not in (buses := bus_schemes()):
         needs = {name: f", needs {one.requirement}" if one.requirement else "" for name, (one, _) in buses.items()}
         known = ", ".join(f"{name}:// ({one.title}{needs[name]})" for name, (one, _) in buses.items()) or "none"
+        known += "; or MODULE:FUNCTION (a bus of your own)"
         raise SettingsError(f"--bus: no extension has buses with such an address; known schemes: {known}")
     extension, open_extension = buses[scheme]
     with extension_errors(extension, "--bus"):

@@ -1,7 +1,7 @@
 """A rolling restart: servers are drained and restarted one after the other, under load.
 
-Who has a stream sees it break off and takes it up at the other server, exactly; what is shorter than the drain's limit
-ends as ever, and nothing is run twice.
+Who connects for each call sees no error. Who has a stream sees it break off and takes it up at the other server,
+exactly; what is shorter than the drain's limit ends as ever, and nothing is run twice.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ async def test_callers_notice_only_a_reconnect(cluster: Cluster) -> None:
             for number, binding in enumerate(BINDINGS * 2):
                 callers.create_task(load.sends(number, binding))
                 callers.create_task(load.streams(number, binding))
+            callers.create_task(load.connects(0))
             for server in cluster.servers:
                 wanted = load.seen["streamed"] + 8
                 await eventually(lambda: load.seen["streamed"] >= wanted)  # noqa: B023  # so that clients are active on both
@@ -51,8 +52,9 @@ async def test_callers_notice_only_a_reconnect(cluster: Cluster) -> None:
         await load.close()
     tasks = await execute(cluster.postgres.url(), "SELECT state, attempt, count(*) FROM tasks GROUP BY 1, 2")
     assert [(row["state"], row["attempt"], row["count"]) for row in tasks] == [
-        (pb.TASK_STATE_COMPLETED, 1, load.seen["sent"] + load.seen["streamed"])
+        (pb.TASK_STATE_COMPLETED, 1, sum(load.seen[how] for how in ("sent", "streamed", "connected")))
     ]
     assert load.seen["taken up"] > 0
+    assert load.seen["connected"] > 0
     for server in cluster.servers:
         assert '"level": "ERROR"' not in server.log.read_text()

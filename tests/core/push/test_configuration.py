@@ -15,6 +15,8 @@ from dragoman.core.push.configuration import (
     PushConfig,
     check_push_config,
     check_push_config_id,
+    describe_scheme,
+    scheme_description,
 )
 
 GOOD = PushConfig(id="c", url="https://hook.example/a", token="t 1", scheme="Bearer", credentials="a.b-c=")
@@ -23,6 +25,14 @@ GOOD = PushConfig(id="c", url="https://hook.example/a", token="t 1", scheme="Bea
 def test_a_valid_configuration_passes() -> None:
     check_push_config(GOOD)
     check_push_config(PushConfig(id="c", url="http://x"))
+
+
+def test_a_described_scheme_is_sent_as_its_name() -> None:
+    described = {"bearerFormat": "JWT", "description": "two\nlines, and a comma"}
+    config = replace(GOOD, scheme=describe_scheme("bearer", described))
+    check_push_config(config)
+    assert config.preferred_scheme == "bearer"
+    assert scheme_description(config.scheme) == ("bearer", described)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +50,10 @@ def test_a_valid_configuration_passes() -> None:
         ({"credentials": "c" * (MAX_WEBHOOK_SECRET_LENGTH + 1)}, "authentication.credentials"),
         ({"scheme": "Bearer x"}, "authentication.scheme"),
         ({"scheme": "Bearer:"}, "authentication.scheme"),
+        ({"scheme": "Bearer\nX-Evil: 1"}, "authentication.scheme"),
+        ({"scheme": 'Bearer\n{"X-Evil": "1"}'}, "authentication.scheme"),
+        ({"scheme": "X Evil\n{}"}, "authentication.scheme"),
+        ({"scheme": describe_scheme("Bearer", {"description": "x" * 5000})}, "authentication"),
         ({"scheme": "x" * 600}, "authentication.scheme"),
     ],
 )

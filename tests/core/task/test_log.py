@@ -12,6 +12,7 @@ from dragoman.core.task.log import (
     CHANGED,
     EXISTS,
     FENCED,
+    IDEMPOTENCY_KEY_TTL_MS,
     NOT_READY,
     RUNNING,
     ArtifactChange,
@@ -24,6 +25,7 @@ from dragoman.core.task.log import (
     Ready,
     TaskRecord,
     Version,
+    is_key_expired,
 )
 from dragoman.testing.fixtures import new_ref
 
@@ -85,3 +87,9 @@ def test_the_size_of_an_artifact_change_counts_all_that_it_adds() -> None:
     parts = ArtifactChange("a", head=b"12", parts=b"345", tail=b"6", metadata=b"78")
     assert parts.size == 8
     assert ArtifactChange("a", head=b"12", text="345").size == 5
+
+
+def test_a_key_may_be_reused_only_after_its_last_millisecond() -> None:
+    last = 1000 + IDEMPOTENCY_KEY_TTL_MS
+    assert not is_key_expired(1000, last)
+    assert is_key_expired(1000, last + 1)

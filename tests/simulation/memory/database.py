@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from dragoman.core.daily_usage import DailyCounter, DailyFigures, DailyKeys
 from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_quota, starts_turn
 from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, Usage, UsageReport, usage_metadata
-from dragoman.core.names import Owner, task_key_of
+from dragoman.core.names import Owner, task_id_of, task_key_of
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState, replace_record
 from dragoman.core.task import states
@@ -44,12 +44,12 @@ from dragoman.core.task.log import (
     LogTruncated,
     TaskRecord,
     TaskRef,
+    is_key_expired,
 )
 from dragoman.core.task.plan import ArtifactRow, MessageRow, Plan, encode_task, plan
 from dragoman.core.task.projection import merge_metadata, unframe_message
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord
 from dragoman.ports import StoredMessage, TaskMessages, TaskSnapshot
-from dragoman.stores.shared.rows import is_key_expired
 
 MINUTE_MS = 60_000.0
 
@@ -168,15 +168,15 @@ class MemoryDatabase:
         ref, now = change.task, self.clock()
         if change.idempotency_key is not None:
             self._check_key(change.idempotency_key, ref.owner, now)
+        earlier = None
         if change.create is not None and change.create.alias:
+            wanted = ref.owner, change.create.agent, change.create.id
             for rows in self.tasks.values():
                 record = rows.record
-                if record.alias and (record.ref.owner, record.agent, record.id) == (
-                    ref.owner,
-                    change.create.agent,
-                    change.create.id,
-                ):
-                    raise AppendRejected(EXISTS, None)
+                if record.alias and (record.ref.owner, record.agent, record.id) == wanted:
+                    earlier = rows
+                    if not (change.create.restarts and record.state in states.TERMINAL):
+                        raise AppendRejected(EXISTS, None)
         rows_before = self.tasks.get(ref)
         planned = plan(rows_before.record if rows_before is not None else None, change, now)
         record = planned.record
@@ -196,6 +196,8 @@ class MemoryDatabase:
         if (key := change.idempotency_key) is not None:
             first = planned.before.last_sequence if planned.before else 0
             self.keys[key.owner or ref.owner, key.agent, key.text] = UsedKey(key.digest, ref, first, now)
+        if earlier is not None:
+            earlier.record = replace(earlier.record, id=task_id_of(earlier.record.ref.key), alias=False)
         if change.discard:
             self.record_reply(ref, change.reply)
             self.remove(ref)

@@ -51,12 +51,6 @@ def test_every_column_gets_the_name_of_its_table() -> None:
     assert rows.qualified("a, b,\n c", "t") == "t.a, t.b, t.c"
 
 
-def test_a_key_may_be_reused_only_after_its_last_millisecond() -> None:
-    last = 1000 + rows.IDEMPOTENCY_KEY_TTL_MS
-    assert not rows.is_key_expired(1000, last)
-    assert rows.is_key_expired(1000, last + 1)
-
-
 def test_an_api_key_is_read_as_it_was_written() -> None:
     key = ApiKey(
         id="a", name="laptop", principal="alice", grants=frozenset({"worker", "operator"}), digest=b"d", created=1

@@ -59,6 +59,14 @@ def test_a_time_in_the_query_is_accepted_under_every_spelling_of_its_field(name:
     assert request.status_timestamp_after.seconds == 1795168800
 
 
+def test_an_empty_text_is_a_value_of_strings_bytes_and_masks_and_absent_for_others() -> None:
+    names = ("one_StringValue", "one_BytesValue", "one_mask", "many_raw", "many_text", "one_time", "one_Int32Value")
+    message = Transcoder(Sink, JsonDialect("plain")).request({}, [(name, "") for name in names])
+    assert [field.name for field, _ in message.ListFields()] == [
+        "many_text", "many_raw", "one_mask", "one_StringValue", "one_BytesValue",
+    ]  # fmt: skip
+
+
 def test_a_plus_that_is_not_encoded_is_named() -> None:
     with pytest.raises(InvalidParams, match=r"RFC 3339 time .*; a \+ in a query is a space, so write it as %2B$"):
         LIST.request({}, [("statusTimestampAfter", "2026-11-20T10:00:00 01:00")])

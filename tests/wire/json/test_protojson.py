@@ -86,6 +86,10 @@ def test_a_plain_double_is_written_as_json_format_writes_it(number: float) -> No
         ({"oneDouble": "fast"}, "oneDouble", "must be a number"),
         ({"oneDouble": "nan"}, "oneDouble", "must be a number"),
         ({"oneDouble": True}, "oneDouble", "must be a number"),
+        ({"oneDouble": "1_0.5"}, "oneDouble", "must be a number"),
+        ({"oneDouble": "\u0661.5"}, "oneDouble", "must be a number"),
+        ({"oneInt32": "1e-1"}, "oneInt32", "must be an integer"),
+        ({"oneInt32": "1e99"}, "oneInt32", "must be an integer"),
         ({"oneDouble": math.inf}, "oneDouble", "must be a number"),
         ({"manyInt32": 1}, "manyInt32", "must be a JSON array"),
         ({"manyInt32": [1, None]}, "manyInt32[1]", "must be an integer"),
@@ -135,6 +139,14 @@ def test_map_keys_are_converted_to_their_type() -> None:
 def test_doubles_are_decoded_from_numbers_and_strings(value: object) -> None:
     expected = json_format.ParseDict({"oneDouble": value}, Sink())
     assert compile(Sink, PLAIN).decode({"oneDouble": value}).SerializeToString() == expected.SerializeToString()
+
+
+@pytest.mark.parametrize(("text", "number"), [("1e3", 1000), ("-1.5E+1", -15), ("100e-2", 1), ("0e99", 0)])
+def test_an_integer_in_quotes_may_have_an_exponent(text: str, number: int) -> None:
+    # ProtoJSON format guide, "int32": exponent notation is accepted in both quoted and unquoted forms.
+    assert compile(Sink, PLAIN).decode({"oneInt32": text, "oneUint64": "1e3"}) == Sink(
+        one_int32=number, one_uint64=1000
+    )
 
 
 def test_a_descriptor_without_a_python_module_has_a_codec() -> None:

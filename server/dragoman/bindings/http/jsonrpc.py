@@ -114,6 +114,7 @@ class JsonRpcExchange(HttpExchange):
             stops_with_turn=row.turn,
             dialect=row.dialect.value,
             names_tasks=row.names_tasks,
+            shows_tokens=row.shows_tokens and self.pipeline.operations.access.policy.knows(self.caller.identity),
             extensions=self.extensions,
         )
 

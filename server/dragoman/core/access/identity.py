@@ -96,6 +96,10 @@ class AccessPolicy:
         """Whether an agent may be called without credentials."""
         return not self.credentials_required or agent in self.public_agents or "*" in self.public_agents
 
+    def knows(self, identity: Identity) -> bool:
+        """Whether no stranger has this caller's principal: all callers without credentials share one."""
+        return identity.is_authenticated or not self.credentials_required
+
     def may_see(self, scope: str, agent: str, identity: Identity) -> bool:
         """Whether a caller may know that an agent exists."""
         return not self.hides_agents or (

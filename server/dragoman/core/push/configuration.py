@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
@@ -20,6 +22,9 @@ MAX_WEBHOOK_URL_LENGTH: Final = 2048
 MAX_WEBHOOK_SECRET_LENGTH: Final = 8192
 """Maximum characters of a URL, and of a token or credentials."""
 
+MAX_SCHEME_DESCRIPTION: Final = 4096
+_DESCRIPTION: Final = "\n"  # separates a scheme from its description
+
 _CONFIG_ID: Final = re.compile(rf"[^/\x00-\x1f\x7f]{{1,{MAX_ID_LENGTH}}}")
 _HEADER_VALUE: Final = re.compile(r"[!-~](?:[ -~]*[!-~])?")
 _HEADER_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -33,7 +38,8 @@ class PushConfig:
     url: str
     token: str = ""
     scheme: str = ""
-    """The authentication schemes, the preferred first, separated by commas: versions before 1.0 name several."""
+    """The authentication schemes, the preferred first, separated by commas: versions before 1.0 name several. In
+    OpenAPI's form one scheme, with its description (`describe_scheme`)."""
     credentials: str = ""
     dialect: str = ""
     """The dialect of its notifications: that of the call that created it."""
@@ -67,8 +73,11 @@ def check_push_config(config: PushConfig, prefix: str = "") -> None:
                 f"{prefix}{field}",
                 "must be printable ASCII without leading or trailing blanks, because it is sent in a header",
             )
-    schemes = split_schemes(config.scheme)
-    if len(config.scheme) > MAX_ID_LENGTH or not all(map(_HEADER_TOKEN.fullmatch, schemes)):
+    name, description = scheme_description(config.scheme)
+    if sum(map(len, description.values())) > MAX_SCHEME_DESCRIPTION:
+        text = f"bearerFormat and description must have at most {MAX_SCHEME_DESCRIPTION} characters together"
+        raise InvalidParams.field(f"{prefix}authentication", text)
+    if len(name) > MAX_ID_LENGTH or not all(map(_HEADER_TOKEN.fullmatch, split_schemes(name))):
         raise InvalidParams.field(
             f"{prefix}authentication.scheme", "must be an HTTP authentication scheme, such as Bearer (RFC 9110 §11.1)"
         )
@@ -76,7 +85,24 @@ def check_push_config(config: PushConfig, prefix: str = "") -> None:
 
 def split_schemes(schemes: str) -> list[str]:
     """The authentication schemes of a configuration, the preferred first."""
-    return schemes.split(", ") if schemes else []
+    name, _ = scheme_description(schemes)
+    return name.split(", ") if name else []
+
+
+def describe_scheme(name: str, description: Mapping[str, str]) -> str:
+    """One scheme with the `bearerFormat` and `description` of OpenAPI's form, as text. No delivery uses them."""
+    return f"{name}{_DESCRIPTION}{json.dumps(description)}" if description else name
+
+
+def scheme_description(text: str) -> tuple[str, dict[str, str]]:
+    """Splits a text of `describe_scheme`; any other is a name."""
+    name, separator, described = text.partition(_DESCRIPTION)
+    if separator:
+        with suppress(ValueError):
+            description = json.loads(described)
+            if type(description) is dict and description.keys() <= {"bearerFormat", "description"}:
+                return name, {key: str(value) for key, value in description.items()}
+    return text, {}
 
 
 def join_schemes(schemes: Iterable[str]) -> str:

@@ -118,6 +118,8 @@ class NewTask:
     """Whether the conversation began with this task and so has no state yet."""
     alias: bool = False
     """Whether the client chose `id`. Rejected as EXISTS when the owner's agent already has a task of that alias."""
+    restarts: bool = False
+    """Whether a task of that alias that has ended gives it up: from then on its id is the text of its key."""
     summary: str = ""  # the beginning of its first message
     parent: bytes = b""
     """The key of the parent task, of the same owner. Usage of this task also counts for the parent."""
@@ -314,6 +316,14 @@ class Version:
         if record is None:
             return ABSENT
         return None if record.last_sequence == self.last_sequence else CHANGED
+
+
+IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
+
+
+def is_key_expired(created: int, now: int) -> bool:
+    """Whether a key that was used at `created` may be used for something else."""
+    return created + IDEMPOTENCY_KEY_TTL_MS < now
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,18 +13,22 @@ from asyncpg import Connection
 
 from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, Usage, UsageReport, usage_metadata
 from dragoman.core.names import Owner
-from dragoman.core.task.log import CHANGED, AppendRejected, ContextState, DuplicateKey, KeyRecord, TaskRecord, TaskRef
+from dragoman.core.task.log import (
+    CHANGED,
+    IDEMPOTENCY_KEY_TTL_MS,
+    AppendRejected,
+    ContextState,
+    DuplicateKey,
+    KeyRecord,
+    TaskRecord,
+    TaskRef,
+    is_key_expired,
+)
 from dragoman.core.task.projection import merge_metadata
 from dragoman.extensions.postgres.database import SQL_NOW
 from dragoman.extensions.postgres.hot.quota_counters import TaskRowKey
 from dragoman.extensions.postgres.rows import PostgresBulkStatement, escape, insert_statement
-from dragoman.stores.shared.rows import (
-    IDEMPOTENCY_KEY_TTL_MS,
-    TABLE_RECORD_COLUMNS,
-    is_key_expired,
-    record_from_row,
-    records_with_owners,
-)
+from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 
 NO_OWNER: Final = -1
 """Matches no owner's number."""

@@ -73,16 +73,6 @@ def step_from_row(row: Sequence[Any]) -> StepRecord:
     return step
 
 
-# Idempotency keys -------------------------------------------------------------------------------------------------
-
-IDEMPOTENCY_KEY_TTL_MS: Final = 7 * 24 * 3600 * 1000
-
-
-def is_key_expired(created: int, now: int) -> bool:
-    """Whether a key that was used at `created` may be used for something else."""
-    return created + IDEMPOTENCY_KEY_TTL_MS < now
-
-
 # API keys ---------------------------------------------------------------------------------------------------------
 
 API_KEY_FIELDS: Final = tuple(field.name for field in fields(ApiKey))

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dragoman.core.names import Owner
+from dragoman.core.names import Owner, task_id_of
 from dragoman.core.push.delivery import DeliveryOutcome
 from dragoman.core.task import states
 from dragoman.core.task.log import (
@@ -33,6 +33,7 @@ from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
 from dragoman.testing.contracts.store_pushes import DAY, attempt_at, claim_due, report_of, with_push
 from dragoman.testing.fixtures import AGENT, OWNER, Clock, created, message, new_ref, status
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 HOUR = 3_600_000
 
@@ -187,6 +188,28 @@ class StoreSessions:
         assert found is not None
         assert found.alias
         assert await store.find(OWNER, "third", "mine") is None
+
+    async def test_an_ended_task_gives_its_alias_to_the_next(self, store: Store) -> None:
+        def named(ref: TaskRef, *, restarts: bool = True) -> Append:
+            return replace(created(ref), create=NewTask(AGENT, "mine", "context", alias=True, restarts=restarts))
+
+        first, second = new_ref(), new_ref()
+        await store.append(named(first))
+        with pytest.raises(AppendRejected, match=EXISTS):  # it has not ended
+            await store.append(named(second))
+        await store.append(Append(task=first, guard=Exists(), events=[status(states.CANCELED)], release=True))
+        with pytest.raises(AppendRejected, match=EXISTS):
+            await store.append(named(second, restarts=False))
+        await store.append(named(second))
+        found = await store.find(OWNER, AGENT, "mine")
+        assert found is not None
+        assert (found.ref, found.alias, found.state) == (second, True, states.SUBMITTED)
+        snapshot = await store.get(OWNER, AGENT, task_id_of(first.key))
+        assert snapshot is not None
+        assert (snapshot.record.ref, snapshot.record.alias) == (first, False)
+        earlier = pb.Task.FromString(snapshot.task)
+        assert (earlier.id, earlier.status.state) == (task_id_of(first.key), states.CANCELED)
+        assert [record.ref for record in await store.locate("mine")] == [second]
 
     # Keys -------------------------------------------------------------------------------------------------------
 

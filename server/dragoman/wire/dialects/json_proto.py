@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from dragoman.core.push.configuration import join_schemes
+from dragoman.core.push.configuration import describe_scheme, join_schemes
 from dragoman.core.task import states
 from dragoman.wire.dialects import parts
 from dragoman.wire.json.protojson import JsonDialect
@@ -118,11 +118,30 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
             "scheme": join_schemes(schemes),
         }
     elif type(authentication) is dict and "type" in authentication:
-        if authentication["type"] != "http":
-            raise FieldError('must be "http", the only type of scheme for notifications', "type", "authentication")
-        if not authentication.get("scheme"):
-            raise FieldError("is required, such as Bearer", "scheme", "authentication")
+        value["authentication"] = _read_openapi_scheme(authentication)
     return value
+
+
+_UNUSABLE_SCHEMES: Final = {
+    "apiKey": "a notification has no place for a key of another name; send the key as token",
+    "oauth2": "this server fetches no access token; send one as credentials",
+    "openIdConnect": "this server fetches no access token; send one as credentials",
+}
+"""Types of schemes that no delivery can use, and what to send in their place."""
+
+
+def _read_openapi_scheme(authentication: dict[str, Any]) -> dict[str, Any]:
+    kind, scheme = authentication["type"], authentication.get("scheme")
+    if kind != "http":
+        reason = _UNUSABLE_SCHEMES.get(str(kind), "no delivery knows another type")
+        raise FieldError(f'must be "http": {reason}', "type", "authentication")
+    if type(scheme) is not str or not scheme:
+        raise FieldError("is required, such as Bearer", "scheme", "authentication")
+    description = {name: authentication[name] for name in ("bearerFormat", "description") if authentication.get(name)}
+    for name, text in description.items():
+        if type(text) is not str:
+            raise FieldError("must be a string", name, "authentication")
+    return {**authentication, "scheme": describe_scheme(scheme, description)}
 
 
 def read_history(value: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from dragoman.core.push.configuration import OLDEST_CONFIG_ID, split_schemes
+from dragoman.core.push.configuration import OLDEST_CONFIG_ID, scheme_description, split_schemes
 from dragoman.core.task import states
 from dragoman.wire.dialects import json_proto, parts
 from dragoman.wire.json import protojson
@@ -203,7 +203,8 @@ def write_v01_push(config: pb.TaskPushNotificationConfig) -> dict[str, Any]:
     value = _PUSH.to_dict(config)
     if config.authentication.scheme:
         authentication = value["pushNotificationConfig"]["authentication"]
-        authentication |= {"type": "http", "scheme": authentication["schemes"][0]}
+        _, description = scheme_description(config.authentication.scheme)
+        authentication |= {"type": "http", "scheme": authentication["schemes"][0], **description}
     return {"id": value["taskId"], **value}
 
 

@@ -31,6 +31,8 @@ _TEXT_DECODERS: Final[Mapping[str, Callable[[Any, object], None]]] = {
 }
 """Message types that are a string in JSON and in a query."""
 
+_EMPTY_TEXT_TYPES: Final = frozenset(f"google.protobuf.{name}" for name in ("StringValue", "BytesValue", "FieldMask"))
+
 _REPLACEMENT_CHARACTER: Final = "\ufffd"  # what decoders of URLs put in place of bytes that are not UTF-8
 
 _BOOL_VALUES = {"true": True, "1": True, "false": False, "0": False}
@@ -203,7 +205,7 @@ class Transcoder(Generic[M]):
         leaf = field_path.leaf
         if any(_REPLACEMENT_CHARACTER in text for text in texts):
             raise FieldError("must be percent-encoded UTF-8")
-        if leaf.type != FieldDescriptor.TYPE_STRING:
+        if not _may_be_empty(leaf):
             # An empty input of an HTML form means absent.
             texts = [text for text in texts if text]
             if not texts:
@@ -251,6 +253,13 @@ class Transcoder(Generic[M]):
                 raise FieldError("must be true or false")
             return truth
         return self._dialect.decoders.converter_for(leaf)(text)
+
+
+def _may_be_empty(leaf: FieldDescriptor) -> bool:
+    """Whether an empty text is a value of the field."""
+    if leaf.message_type is not None:
+        return leaf.message_type.full_name in _EMPTY_TEXT_TYPES
+    return leaf.type in (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 
 
 def _check_same(field_path: _FieldPath, text: str, used: str) -> None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass
 from dataclasses import field as dataclass_field
+from decimal import Decimal
 from functools import cache, cached_property, partial
 from typing import Any, Generic, TypeVar, cast
 
@@ -313,6 +314,7 @@ def _identifier(full_name: str) -> str:
 # ambiguous input: two members of one oneof, one field under two keys, characters outside of base64, unknown enum names.
 
 _INTEGER = re.compile(r"-?[0-9]+(?:\.0+)?")
+_EXPONENT = re.compile(r"-?[0-9]+(?:\.[0-9]+)?[eE][+-]?[0-9]{1,2}")
 _BOUNDS = {
     FieldDescriptor.CPPTYPE_INT32: (-(2**31), 2**31 - 1),
     FieldDescriptor.CPPTYPE_INT64: (-(2**63), 2**63 - 1),
@@ -617,7 +619,7 @@ def _bool_key(data: object) -> bool:
 
 
 def _integer(low: int, high: int, data: object) -> int:
-    # ProtoJSON accepts numbers and strings, also with a zero fraction.
+    # ProtoJSON accepts numbers and strings, also with a zero fraction or an exponent.
     number: int | None = None
     if type(data) is int:
         number = data
@@ -625,6 +627,9 @@ def _integer(low: int, high: int, data: object) -> int:
         number = int(data)
     elif type(data) is str and len(data) <= 40 and _INTEGER.fullmatch(data):
         number = int(data.partition(".")[0])
+    elif type(data) is str and len(data) <= 40 and _EXPONENT.fullmatch(data):
+        exact = Decimal(data)
+        number = int(exact) if exact == exact.to_integral_value() else None
     if number is None or not low <= number <= high:
         raise FieldError(f"must be an integer from {low} to {high}, not {describe_value(data)}")
     return number
@@ -642,7 +647,8 @@ def _double(data: object) -> float:
         except ValueError:
             pass
         else:
-            if number - number == 0 and data.strip() == data:
+            # float() also reads blanks, 1_000 and digits of other scripts.
+            if number - number == 0 and data.isascii() and data.strip() == data and "_" not in data:
                 return number
     raise FieldError(f'must be a number, or one of "NaN", "Infinity", "-Infinity", not {describe_value(data)}')
 

@@ -319,6 +319,35 @@ async def test_what_a_killed_restore_left_is_replaced(tmp_path: Path) -> None:
     await restored.close()
 
 
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_restore_that_was_killed_between_its_renames_is_done_again(tmp_path: Path, named: bool) -> None:
+    """First the blobs get their name, then the database: by a second link, whose first is removed last."""
+    store = open_store(tmp_path / "t.db")
+    task = (await finished(store, artifact("large", "x" * 2_000_000))).record
+    [step async for step in store.backup(tmp_path / "copy")]
+    await store.close()
+    new, partial, folder = (tmp_path / name for name in ("new.db", "new.db.partial", "new.db.blobs"))
+    copying.restore(tmp_path / "copy", new)
+    (folder / copying.RESTORING).touch()
+    if named:
+        partial.hardlink_to(new)
+        kept = new.rename(tmp_path / "moved.db").read_bytes()
+    else:
+        new.rename(partial)
+    assert copying.restore(tmp_path / "copy", new).missing_blobs == 0
+    assert {path.name for path in tmp_path.glob("new*")} == {"new.db", folder.name}
+    assert not (folder / copying.RESTORING).exists()
+    assert not named or (tmp_path / "moved.db").read_bytes() == kept, "another name of the same file"
+    restored = open_store(new)
+    assert await restored.locate(task.id)
+    await restored.close()
+    new.unlink()
+    with pytest.raises(
+        InvalidParams, match=r"--store: .*new\.db.*already exists"
+    ):  # blobs of a store, not of a restore
+        copying.restore(tmp_path / "copy", new)
+
+
 async def test_a_copy_without_its_blobs_is_restored_and_they_are_counted(tmp_path: Path) -> None:
     store = open_store(tmp_path / "t.db")
     await finished(store, artifact("large", "x" * 2_000_000))

@@ -9,8 +9,7 @@ import pytest
 
 from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE
 from dragoman.core.names import Owner
-from dragoman.core.task.log import DuplicateKey, IdempotencyKey
-from dragoman.stores.shared.rows import IDEMPOTENCY_KEY_TTL_MS
+from dragoman.core.task.log import IDEMPOTENCY_KEY_TTL_MS, DuplicateKey, IdempotencyKey
 from dragoman.stores.sqlite import schema
 from dragoman.stores.sqlite.cold import task_tables
 

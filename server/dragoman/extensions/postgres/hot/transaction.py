@@ -19,7 +19,8 @@ from asyncpg import Connection
 
 from dragoman.core.daily_usage import DailyCounter, DailyKeys
 from dragoman.core.limits.admission import TokenBuckets
-from dragoman.core.names import Owner
+from dragoman.core.names import Owner, task_id_of
+from dragoman.core.task import states
 from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
 from dragoman.core.task.projection import merge_metadata
@@ -45,7 +46,8 @@ from dragoman.stores.shared.rows import (
     step_values,
 )
 
-_SELECT_BY_ALIAS: Final = "SELECT 1 FROM tasks WHERE owner = $1 AND agent = $2 AND id = $3 AND alias"
+_SELECT_BY_ALIAS: Final = "SELECT task, state FROM tasks WHERE owner = $1 AND agent = $2 AND id = $3 AND alias"
+_GIVE_UP_ALIAS: Final = "UPDATE tasks SET id = $3, alias = false WHERE owner = $1 AND task = $2"
 
 AppendResult = Appended | AppendRejected
 
@@ -137,8 +139,8 @@ class PostgresTransaction:
             task_tables.check_key(
                 self._used_keys, self._key_name(change), change.idempotency_key.owner or change.task.owner, now
             )
-        if change.create is not None and change.create.alias:
-            await self._check_alias(owner, change.create)
+        named = change.create if change.create is not None and change.create.alias else None
+        earlier = await self._earlier_alias(owner, named) if named is not None else None
         planned = plan(self._records[row_key], change, now)
         if change.quota is not None:
             self._quota_counters.admit(change.quota, planned, now)
@@ -169,8 +171,10 @@ class PostgresTransaction:
             return planned.outcome
         if planned.record.visible:
             self._totals[owner, planned.record.agent, planned.record.state] += 1
-        if change.create is not None and change.create.alias:
-            self._aliases.add((owner, change.create.agent, change.create.id))
+        if earlier is not None:
+            await connection.execute(_GIVE_UP_ALIAS, owner, earlier, task_id_of(earlier))
+        if named is not None:
+            self._aliases.add((owner, named.agent, named.id))
         if change.create is not None and change.create.parent:
             await task_tables.add_parent(connection, row_key, change.create.parent)
         self._add_to_pending(row_key, planned)
@@ -189,10 +193,13 @@ class PostgresTransaction:
             return replace(planned.outcome, usage=usage)
         return planned.outcome
 
-    async def _check_alias(self, owner: int, new: NewTask) -> None:
+    async def _earlier_alias(self, owner: int, new: NewTask) -> bytes | None:
+        """The key of the ended task whose alias a new one takes over. Raises AppendRejected."""
         name = owner, new.agent, new.id
-        if name in self._aliases or await self._connection.fetchval(_SELECT_BY_ALIAS, *name):
+        row = await self._connection.fetchrow(_SELECT_BY_ALIAS, *name)
+        if name in self._aliases or (row is not None and not (new.restarts and row["state"] in states.TERMINAL)):
             raise AppendRejected(EXISTS, None)
+        return bytes(row["task"]) if row is not None else None
 
     def _add_to_pending(self, row_key: TaskRowKey, plan: Plan) -> None:
         """Adds what a change writes to the pending rows."""

@@ -36,6 +36,8 @@ BACKUP_DATABASE: Final = "tasks.db"
 BACKUP_BLOBS: Final = "blobs"
 BACKUP_MANIFEST: Final = "backup.json"
 BACKUP_FORMAT: Final = 1
+RESTORING: Final = ".restoring"
+"""A file among restored blobs until their database has its name: a restore that was killed between left them."""
 
 
 class DatabaseDamaged(Exception):
@@ -167,13 +169,18 @@ def restore(source: Path, store: Path, forgotten: Iterable[str] = ()) -> Restore
     database = source / BACKUP_DATABASE if source.is_dir() else source
     if not database.is_file() or (source.is_dir() and database.is_symlink()):
         raise InvalidParams.field("SRC", f"{source} is not a backup: it has no {BACKUP_DATABASE} that is a file")
+    marker = blob_folder(store) / RESTORING
     for existing in (store, store.with_name(f"{store.name}-wal"), blob_folder(store)):
-        if existing.exists():
+        if existing.exists() and not (existing == marker.parent and marker.exists()):
             raise InvalidParams.field("--store", f"{existing} already exists; move it away, or choose another store")
     partial, blobs, journal = (store.with_name(f"{store.name}.partial{end}") for end in ("", ".blobs", "-journal"))
     epoch = secrets.token_hex(4)
+    if partial.is_file() and partial.stat().st_nlink > 1:  # a restore that was killed had given the file its name
+        partial.unlink()
     create_private_file(partial)
     with _written(partial, "--store", blobs, journal):  # SQLite would apply a journal that was left
+        if marker.exists() and not store.exists():
+            _remove(marker.parent)
         shutil.copyfile(database, partial)
         with closing(sqlite3.connect(partial, isolation_level=None)) as copy:
             _check_integrity(copy)
@@ -191,13 +198,15 @@ def restore(source: Path, store: Path, forgotten: Iterable[str] = ()) -> Restore
         missing = missing_blobs(partial, blobs)
         _fsync(partial)
         if blobs.exists():
-            blobs.rename(blob_folder(store))
+            (blobs / RESTORING).touch()
+            blobs.rename(marker.parent)
         try:
             _rename_to_new(partial, store)
         except OSError:
             if not store.exists():  # created by a server meanwhile, which has its blobs there
-                _remove(blob_folder(store))
+                _remove(marker.parent)
             raise
+        marker.unlink(missing_ok=True)
         _fsync(store.parent)
     taken = _read_manifest(source).get("taken", 0)
     return RestoreResult(tasks, running, taken, epoch, previous_epoch, pushes, missing)
@@ -258,7 +267,7 @@ def _rename_to_new(source: Path, destination: Path) -> None:
             raise FileExistsError(f"{destination} was created meanwhile") from None
         source.rename(destination)
     else:
-        source.unlink()
+        source.unlink(missing_ok=True)
 
 
 def _create_partial(destination: Path) -> Path:

@@ -17,6 +17,7 @@ from dragoman.core.task.log import (
     KeyRecord,
     TaskRecord,
     TaskRef,
+    is_key_expired,
 )
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord
@@ -62,7 +63,7 @@ def check_key(connection: sqlite3.Connection, number: int, owner: Owner, key: Id
     if row is None:
         return
     digest, task, reply, created, first, task_scope, task_principal = row
-    if rows.is_key_expired(created, now):
+    if is_key_expired(created, now):
         return
     task_owner = owner if task_principal is None else Owner(task_scope, task_principal)
     raise DuplicateKey(KeyRecord(digest, TaskRef(task_owner, task) if task else None, reply or b"", first))

@@ -96,4 +96,4 @@ def _batches(rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[tuple[Any, ..
 
 
 SELECT_OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
-SELECT_BY_ALIAS: Final = "SELECT task FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"
+SELECT_BY_ALIAS: Final = "SELECT task, state FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"

@@ -12,8 +12,9 @@ from dataclasses import replace
 from enum import Enum
 from typing import Any, Final
 
-from dragoman.core.names import Owner
-from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, TaskRecord, TaskRef
+from dragoman.core.names import Owner, task_id_of
+from dragoman.core.task import states
+from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
 from dragoman.core.task.plan import Plan, plan
 from dragoman.core.task.projection import merge_metadata
 from dragoman.stores.shared.rows import (
@@ -67,6 +68,7 @@ _SELECT_REPLACED_ARTIFACTS: Final = SqliteBulkStatement(
     ") SELECT a.owner, a.task, a.artifact FROM fresh f CROSS JOIN artifacts a"
     " ON a.owner = f.owner AND a.task = f.task AND a.artifact = f.artifact",
 )
+_GIVE_UP_ALIAS: Final = "UPDATE tasks SET id = ?, alias = 0 WHERE owner = ? AND task = ?"
 _DELETE_CHUNKS: Final = "DELETE FROM chunks WHERE owner = ? AND task = ? AND artifact = ?"
 _UPSERT_ARTIFACTS: Final = SqliteBulkStatement(
     "INSERT INTO artifacts (owner, task, artifact, position, head)",
@@ -176,10 +178,8 @@ class SqliteTransaction:
             task_tables.check_key(
                 self.connection, self._owner_number(holder, False), holder, change.idempotency_key, now
             )
-        if change.create is not None and change.create.alias:
-            self._write_pending()
-            if self.connection.execute(SELECT_BY_ALIAS, (owner, change.create.agent, change.create.id)).fetchone():
-                raise AppendRejected(EXISTS, None)
+        named = change.create if change.create is not None and change.create.alias else None
+        earlier = self._earlier_alias(owner, named) if named is not None else None
         planned = plan(self._records[owner, ref.key], change, now)
         if change.quota is not None:
             for observer in self._observers:
@@ -202,6 +202,9 @@ class SqliteTransaction:
             task_tables.delete_rows_beside_task(self.connection, owner, ref.key)
             self._records[owner, ref.key] = None
             return planned.outcome
+        if earlier is not None:
+            self.connection.execute(_GIVE_UP_ALIAS, (task_id_of(earlier), owner, earlier))
+            self._records.pop((owner, earlier), None)
         self._write_plan(owner, planned)
         if planned.record.has_live_push:
             pushes.record_append(self.connection, owner, planned, now)
@@ -214,6 +217,16 @@ class SqliteTransaction:
             outcome = replace(outcome, usage=usage)
         self._record(owner, planned, now, is_usage_counted=is_usage_counted)
         return outcome
+
+    def _earlier_alias(self, owner: int, new: NewTask) -> bytes | None:
+        """The key of the ended task whose alias a new one takes over. Raises AppendRejected."""
+        self._write_pending()
+        row = self.connection.execute(SELECT_BY_ALIAS, (owner, new.agent, new.id)).fetchone()
+        if row is None:
+            return None
+        if not (new.restarts and row[1] in states.TERMINAL):
+            raise AppendRejected(EXISTS, None)
+        return bytes(row[0])
 
     def flush(self, reason: Flush = Flush.COMMIT) -> None:
         """Writes all pending rows, and the figures of the batch that cannot wait for the next one."""
