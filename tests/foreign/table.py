@@ -22,7 +22,9 @@ HEAD = """\
 `make foreign-all` runs each of these published clients against a real server, each in its own environment, and writes
 this table from their output. `a2a-go` and `a2a-protocol-sdk` (Rust) are built with their own toolchains; the module
 proxy has `a2a-go` up to 0.3.15 and 2.4.0. a2a-go 0.3 has no HTTP+JSON, and the gRPC of `a2a-protocol-sdk` 0.3 is a
-service of its own, with JSON in a bytes field, so that only its own servers answer it. *yes*: all checks of the operation passed; *FAILED*: a check failed; —: the client lacks the
+service of its own, with JSON in a bytes field, so that only its own servers answer it.
+
+*yes*: all checks of the operation passed; *FAILED*: a check failed; —: the client lacks the
 operation. *push configs* are the client's operations on webhooks; *push*: a receiver got a notification that the
 client's own types can read. *errors*: the client raised the right exception. *refusals* come from a second run, against
 a server whose cards declare no capabilities (`--no-push`, an agent with `streaming=False`, no extended card) and an
