@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
-CACHE: Final = ROOT / ".foreign"
+CACHE: Final = (ROOT / ".foreign").resolve()  # a link in a clone; what is created there has absolute paths
 _UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 
 

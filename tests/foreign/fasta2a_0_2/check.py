@@ -195,9 +195,8 @@ async def a_webhook_is_kept_and_replaced(caller: Caller) -> None:
     task = (await caller.task("ask"))["id"]
     for url in ("https://one.example/hook", "https://two.example/hook"):
         params = {"id": task, "push_notification_config": {"url": url, "token": "t0ken"}}
-        shown = {"id": task, "push_notification_config": {"url": url}}
-        assert await caller.push("set", params) == shown
-        assert await caller.push("get", {"id": task}) == shown
+        assert await caller.push("set", params) == params
+        assert await caller.push("get", {"id": task}) == params
 
 
 @check.of("push")
@@ -237,14 +236,20 @@ async def a_task_that_has_ended_is_not_canceled_in_so_many_words(caller: Caller)
     assert (answer["error"]["code"], answer["error"]["message"]) == (-32002, "Task not cancelable")
 
 
+@check.of("follow-up")
+async def other_content_restarts_a_task_that_has_ended(caller: Caller) -> None:
+    done = await caller.task("hello")
+    again = (await caller.send_as(done["id"], "more"))["result"]
+    assert (again["id"], again["status"]["state"]) == (done["id"], "completed")
+    assert again["artifacts"] != done["artifacts"]
+
+
 @check.of("errors")
 async def bad_messages_are_distinguished(caller: Caller) -> None:
     empty = await caller.client.send_task({"role": "user", "parts": []})
     assert (empty["error"]["code"], empty["error"]["message"]) == (-32602, "Invalid parameters")
     odd = {"mime_type": "application/x-unsupported", "data": "AAAA"}
     assert (await caller.send("", {"type": "file", "file": odd}))["error"]["code"] == -32005
-    done = await caller.task("hello")
-    assert (await caller.send_as(done["id"], "more"))["error"]["code"] in (-32602, -32004)
 
 
 async def main() -> bool:
