@@ -107,18 +107,17 @@ def restored_logging() -> Iterator[None]:
     their levels, so that a later test would wait in vain for lines.
     """
     root, own = logging.getLogger(), logging.getLogger("dragoman")
-    handlers, own_handlers, level, own_level = root.handlers[:], own.handlers[:], root.level, own.level
-    last_resort = logging.lastResort
+    handlers, own_handlers, last_resort = root.handlers[:], own.handlers[:], logging.lastResort
     yield
     own.handlers[:] = own_handlers
+    own.setLevel(logging.NOTSET)
     if type(own) is not logging.Logger:  # `configure_logging` was called
         logging.lastResort = last_resort
         release_own_loggers()
         for name in root.manager.loggerDict:
             if name.partition(".")[0] in ("dragoman", "aiohttp", "asyncio", "grpc"):
                 logging.getLogger(name).setLevel(logging.NOTSET)
-        root.setLevel(level)
-    own.setLevel(own_level)
+        root.setLevel(logging.WARNING)  # not what it was: a fixture of the module may have configured it
     for handler in root.handlers[:]:
         if handler not in handlers and not isinstance(handler, LogCaptureHandler):
             root.removeHandler(handler)

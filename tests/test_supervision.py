@@ -176,6 +176,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "agents/upstream/turn.py": "part of a turn, which awaits it",
     "agents/workers/hub.py": "reads the frames of one connection, which ends with it",
     "agents/workers/turn.py": "part of a turn, whose worker counts as lost if it fails",
+    "bindings/http/asgi.py": "the request of one exchange, which ends with it",
     "bindings/http/request.py": "keep-alive of one response, which awaits it",
     "bindings/http/listener.py": "one handshake, with a timeout",
     "bindings/grpc/worker_service.py": "one call, which awaits it",

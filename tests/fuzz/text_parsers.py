@@ -136,7 +136,7 @@ def read_headers(data: bytes) -> None:
         pass
     for uri in requested_extensions(headers):
         assert uri.strip() == uri != ""
-    request: Any = SimpleNamespace(headers=headers, scheme="http", remote="10.0.0.1")
+    request: Any = SimpleNamespace(headers=headers, scheme="http", remote="10.0.0.1", transport=None)
     origin = cards.request_origin(request, [ip_network("10.0.0.0/8")])
     assert origin is None or (origin.url.isprintable() and '"' not in origin.url and " " not in origin.url)
 

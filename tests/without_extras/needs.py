@@ -40,6 +40,7 @@ MODULES: Final[Mapping[str, str]] = {
     "runtime/test_postgres.py": "postgres: two runtimes on one store",
     "runtime/test_postgres_outage.py": "postgres: a runtime whose database fails",
     "telemetry/test_traces.py": "telemetry: the spans of agents' own libraries",
+    "test_asgi.py": "telemetry: FastAPI imports OpenTelemetry",
     "test_background_faults.py": "postgres, nats, mcp: faults in all background work, theirs too",
 }
 """Modules below tests/ that cannot be imported without an extra, with the extra and the reason. The list only
