@@ -98,6 +98,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("the time limit for fuzzing is reached")
 
 
+_CONFIGURED: Final = ("dragoman", "aiohttp", "asyncio", "grpc")
+"""The loggers, with all below them, of which `configure_logging` sets levels."""
+
+
 @pytest.fixture(autouse=True)
 def restored_logging() -> Iterator[None]:
     """Restores logging as it was before a command ran in this process.
@@ -110,14 +114,13 @@ def restored_logging() -> Iterator[None]:
     handlers, own_handlers, last_resort = root.handlers[:], own.handlers[:], logging.lastResort
     yield
     own.handlers[:] = own_handlers
-    own.setLevel(logging.NOTSET)
-    if type(own) is not logging.Logger:  # `configure_logging` was called
-        logging.lastResort = last_resort
-        release_own_loggers()
-        for name in root.manager.loggerDict:
-            if name.partition(".")[0] in ("dragoman", "aiohttp", "asyncio", "grpc"):
-                logging.getLogger(name).setLevel(logging.NOTSET)
-        root.setLevel(logging.WARNING)  # not what it was: a fixture of the module may have configured it
+    logging.lastResort = last_resort
+    release_own_loggers()
+    if root.level != logging.WARNING:
+        root.setLevel(logging.WARNING)
+    for name, logger in root.manager.loggerDict.items():
+        if isinstance(logger, logging.Logger) and logger.level and name.partition(".")[0] in _CONFIGURED:
+            logger.setLevel(logging.NOTSET)
     for handler in root.handlers[:]:
         if handler not in handlers and not isinstance(handler, LogCaptureHandler):
             root.removeHandler(handler)

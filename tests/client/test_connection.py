@@ -333,7 +333,7 @@ async def test_invalid_arguments_are_rejected(server: Server) -> None:
     with pytest.raises(ValueError, match="unknown"):
         connect("http://host", dialect="2.0")
     with pytest.raises(ServerUnavailable) as away:
-        async with connect("http://127.0.0.1:9"):
+        async with connect("http://127.0.0.1:9", retry_timeout=0):
             pass
     assert not away.value.may_have_arrived
     with pytest.raises(ProtocolError, match=r"no interface for 0\.1 over grpc"):

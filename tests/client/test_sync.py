@@ -108,7 +108,7 @@ def test_calls_are_made_in_the_context_of_their_caller() -> None:
 
 
 def test_a_missing_server_raises_an_error() -> None:
-    with pytest.raises(ServerUnavailable), connect("http://127.0.0.1:9"):
+    with pytest.raises(ServerUnavailable), connect("http://127.0.0.1:9", retry_timeout=0):
         pass
 
 
