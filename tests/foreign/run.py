@@ -44,7 +44,7 @@ from tests.foreign.checks import free_port
 from tests.foreign.kinds import Serve, every_kind
 from tests.foreign.replicated import SERVERS, replicas
 
-from tools.environments import CACHE, ROOT, TOOLCHAINS, Environment, NotCreated
+from tools.environments import ROOT, TOOLCHAINS, Environment, NotCreated
 
 HERE = Path(__file__).resolve().parent
 TABLE = ROOT / "docs" / "reference" / "clients.md"
@@ -320,7 +320,7 @@ def main() -> int:
     parser.add_argument("--verbose", action="store_true", help="show every check, not only what failed")
     arguments = parser.parse_args()
     chosen = clients(arguments.clients)
-    print(f"foreign: {len(chosen)} clients, environments in {CACHE.relative_to(ROOT)}/", flush=True)
+    print(f"foreign: {len(chosen)} clients, environments in .foreign/", flush=True)
     with ThreadPoolExecutor(2) as pool:
         needed = chosen if arguments.replicated else [*chosen, *others(chosen)]
         created = dict(zip(needed, pool.map(make, needed), strict=True))
