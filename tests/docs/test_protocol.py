@@ -213,7 +213,7 @@ async def test_streams(tmp_path: Path) -> None:
         assert ("status" in first["result"], first["result"]["final"], last["result"]["final"]) == (True, False, True)
         for text, state in (("ask", "input-required"), ("auth", "auth-required")):
             page.says("| INPUT_REQUIRED | ends |")
-            page.says("| AUTH_REQUIRED, and the turn is over (`turn.need_auth`) | ends | the same |")
+            page.says("| AUTH_REQUIRED, and the turn is over (`turn.need_auth`) | ends; Google's REST: stays open | the same |")
             end = (await server.stream("message/stream", {"message": v03(text)}))[-1]["result"]
             assert (end["status"]["state"], end["final"]) == (state, True)
         page.says("JSON-RPC before 1.0: ends, with `final: true`")
@@ -353,7 +353,7 @@ async def test_webhooks(tmp_path: Path) -> None:
     async with served(tmp_path) as server:
         waits = (await server.task("ask"))["id"]
         page.says("A configuration without an id gets the id of its task.")
-        page.says("Secrets are never returned.")
+        page.says("Secrets are not returned")
         sent = {"taskId": waits, "pushNotificationConfig": {"url": hook, "token": "t0k"}}
         value = (await server.call("tasks/pushNotificationConfig/set", sent))["result"]["pushNotificationConfig"]
         assert (value["id"], value["url"], "token" in value) == (waits, hook, False)
