@@ -3,8 +3,8 @@
     pip install fastapi uvicorn
     uvicorn --app-dir examples fastapi_shop:app --port 8000 --timeout-graceful-shutdown 5
 
-docs/how-to/asgi.md calls it. Kill it during a delivery and start it again: the delivery goes on, and so does a client
-that was watching it.
+docs/how-to/asgi.md is the guide. Kill the application during a delivery and start it again: the delivery goes on, and
+so does a client that was watching it.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ async def test_grpc_is_served_beside_the_host_if_an_address_is_set() -> None:
 
 
 async def test_without_an_address_there_is_no_grpc() -> None:
-    agents = AsgiApp(echo, insecure=True)
+    agents = AsgiApp(echo, insecure=True, grpc=None)
     async with agents.lifespan():
         assert (agents.server.grpc, agents.server.agents) == ("", ["echo"])
 

@@ -108,7 +108,11 @@ func (w *Worker) serve(ctx context.Context) error {
 	defer line.Close()
 	w.mutex.Lock()
 	w.line = line
+	isDone := w.draining
 	w.mutex.Unlock()
+	if isDone { // Drain found no line to end
+		return nil
+	}
 	host, _ := os.Hostname()
 	hello := &workerpb.Hello{Name: fmt.Sprintf("%s:%d", host, os.Getpid())}
 	for _, agent := range w.agents {

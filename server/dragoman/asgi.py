@@ -40,8 +40,8 @@ class AsgiApp:
         console: bool = False,
         **options: Any,
     ) -> None:
-        """`agents`, `options`: as of `dragoman.open_app`, without `http`. gRPC is served beside the application if
-        `grpc` is among them.
+        """`agents`, `options`: as for `dragoman.open_app`, without `http` and `processes`. With `grpc`, gRPC is served
+        beside the application, on a port of its own.
 
         authenticate: tells who calls, from the scope that the host's middleware has filled: a principal, an `Identity`
         with grants and an end, or None for a caller that is not signed in. It may be async. Without it the server's own
@@ -50,7 +50,7 @@ class AsgiApp:
         """
         self._agents = agents
         self._options = options
-        self._mount = Mount(authenticate, console, grpc="grpc" in options)
+        self._mount = Mount(authenticate, console, grpc=options.get("grpc") is not None)
         self._app: App | None = None
 
     @property

@@ -100,6 +100,19 @@ async def test_other_content_restarts_an_ended_task_of_0_1(server: Server) -> No
     assert caught.value.reason == "UNSUPPORTED_OPERATION"
 
 
+async def test_an_ended_task_whose_id_is_ours_is_not_restarted(server: Server) -> None:
+    """A second task with this id would be found by nobody, not even by the next message to it."""
+    async with server.client("1.0", "jsonrpc") as client, server.client("0.1", "jsonrpc") as named:
+        task = (await client.send(message("one"))).task
+        for text in ("ask", "two"):
+            with pytest.raises(ClientError) as caught:
+                await named.send(message(text, task=task.id))
+            assert caught.value.reason == "INVALID_PARAMS"
+        repeated = (await named.send(message("one", task=task.id))).task
+        assert (repeated.id, text_of(repeated)) == (task.id, "run 1")
+    assert RUNS == {"one": 1}
+
+
 @EVERY_BINDING
 async def test_a_key_with_other_content_is_rejected(server: Server, dialect: str, binding: str) -> None:
     async with server.client(dialect, binding) as client:

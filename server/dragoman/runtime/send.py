@@ -113,12 +113,9 @@ class AppendBuilder:
             envelope.message.extensions.extend(extensions)
         idempotency_key = self._idempotency_key(call, message)
         record = await self.store.find(caller.owner, caller.agent, message.task_id) if message.task_id else None
-        restarts = (
-            record is not None
-            and call.names_tasks
-            and states.is_terminal(record.state)
-            and not await self.repeats(record, message)
-        )
+        restarts = False
+        if record is not None and record.alias and call.names_tasks and states.is_terminal(record.state):
+            restarts = not await self.repeats(record, message)
         if record is not None and not restarts:
             change = _continue_task(record, spec, call, message, envelope)
         elif message.task_id and not call.names_tasks:
@@ -372,10 +369,11 @@ class SendOperations:
                 return None
             ended = rejected.record if rejected.reason == ENDED and call.names_tasks else None
             if ended is not None and change.message:
-                repeats = await self.appends.repeats(ended, pb.Message.FromString(change.message.message))
-                return SendResult(ended, repeated=True) if repeats else None  # None: the next append restarts it
-            failure = _send_error(rejected)
-            raise failure from rejected
+                if await self.appends.repeats(ended, pb.Message.FromString(change.message.message)):
+                    return SendResult(ended, repeated=True)
+                if ended.alias:  # the next append restarts it
+                    return None
+            raise _send_error(rejected) from rejected
         if self.on_action is not None:
             self.on_action("task.created" if create else "task.continued", call, appended.record.id)
         return SendResult(appended.record, appended.events, reservation.runner, create is not None)

@@ -49,7 +49,7 @@ def store_kind(url: str) -> str:
 def is_function(text: str) -> bool:
     """Whether a text is MODULE:FUNCTION, which opens a store or bus of one's own."""
     name, colon, function = text.rpartition(":")
-    return bool(colon and name) and all(part.isidentifier() for part in function.split("."))
+    return bool(colon and name) and "://" not in name and all(part.isidentifier() for part in function.split("."))
 
 
 def store_url_formats() -> str:

@@ -230,8 +230,8 @@ def open_card_file(
 
 def access_policy_of(settings: Settings, agents: Set[str]) -> AccessPolicy:
     """Which agents are open to callers without credentials. agents: all ids. Raises SettingsError."""
-    access = settings.access
-    access_policy = AccessPolicy(settings.requires_auth, frozenset(access.public_agents), access.private_pages)
+    access, public = settings.access, frozenset(settings.access.public_agents)
+    access_policy = AccessPolicy(settings.requires_auth, public, access.private_pages, settings.is_private)
     if absent := access_policy.public_agents - agents - {"*"}:
         raise SettingsError(f"--public-agents: agent {', '.join(sorted(absent))} is not served")
     return access_policy

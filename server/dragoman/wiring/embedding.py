@@ -27,7 +27,6 @@ _NOT_MOUNTED: Final = {
     "processes": "start several processes of the host application, with a store that they share",
 }
 
-
 AgentSource = Agent | StartupHook[..., Any] | ModuleType | str
 """An agent for `open_app`, or the module or APP that declares some."""
 

@@ -216,6 +216,33 @@ async def test_a_canceled_host_cancels_the_call() -> None:
         await service.abandoned.wait()
 
 
+async def test_a_host_that_cancels_until_the_exchange_has_ended_cancels_the_call() -> None:
+    """As anyio's cancel scopes do, in which Starlette's middleware calls the application."""
+    service, host = FakeService(asyncio.Event()), Host("GET", "/tasks/t1")
+    host.body(b"")
+    async with mounted(service) as serve:
+        task = asyncio.create_task(serve(host.scope, host.receive, host.send))
+        await service.waiting.wait()
+        while not task.done():
+            task.cancel()
+            await asyncio.sleep(0)
+        await service.abandoned.wait()
+
+
+@pytest.mark.parametrize("fault", ["receive", "headers"])
+async def test_a_fault_of_the_host_is_raised_to_it(fault: str) -> None:
+    host = Host("GET", "/tasks/t1", headers={"x": "1\r\nhost: other"} if fault == "headers" else None)
+    host.body(b"")
+
+    async def fails() -> dict[str, Any]:
+        raise RuntimeError("the request was read already")
+
+    async with mounted(FakeService()) as serve:
+        with pytest.raises((RuntimeError, ValueError), match=r"read already|line break"):
+            await serve(host.scope, fails if fault == "receive" else host.receive, host.send)
+    assert host.sent == []
+
+
 async def test_streams_end_when_the_server_stops() -> None:
     service, host = FakeService(events=[task_event(), asyncio.Event()]), Host("GET", "/tasks/t1:subscribe")
     host.body(b"")

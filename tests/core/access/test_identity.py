@@ -69,3 +69,9 @@ def test_operators_are_viewers_and_grants_for_scopes_or_agents_limit_both() -> N
 )
 def test_callers_without_credentials_reach_public_agents_only(policy: AccessPolicy, closed: bool, public: bool) -> None:
     assert (policy.is_closed, policy.is_public("echo")) == (closed, public)
+
+
+def test_a_caller_without_credentials_is_known_where_only_users_of_this_machine_call() -> None:
+    open_to_others, private = AccessPolicy(), AccessPolicy(is_private=True)
+    assert [policy.knows(Identity()) for policy in (open_to_others, private)] == [False, True]
+    assert open_to_others.knows(Identity("alice"))

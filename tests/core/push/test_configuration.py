@@ -53,6 +53,7 @@ def test_a_described_scheme_is_sent_as_its_name() -> None:
         ({"scheme": "Bearer\nX-Evil: 1"}, "authentication.scheme"),
         ({"scheme": 'Bearer\n{"X-Evil": "1"}'}, "authentication.scheme"),
         ({"scheme": "X Evil\n{}"}, "authentication.scheme"),
+        ({"scheme": '\n{"description": "of no scheme"}'}, "authentication.scheme"),
         ({"scheme": describe_scheme("Bearer", {"description": "x" * 5000})}, "authentication"),
         ({"scheme": "x" * 600}, "authentication.scheme"),
     ],

@@ -148,7 +148,7 @@ class ResponseReader:
         self.is_complete = True
 
 
-class _Exchange:
+class AsgiExchange:
     """One request and its response."""
 
     def __init__(self, connections: HttpConnections, scope: Scope, receive: Receive, send: Send) -> None:
@@ -161,14 +161,20 @@ class _Exchange:
         self._response = ResponseReader(scope["method"])
 
     async def serve(self) -> None:
+        """Returns when the response is complete, or the client has disconnected.
+
+        Raises what the host's `receive` and `send` raise, and ValueError for a header with a line break.
+        """
         self._connection.connection_made(self._transport)
         request = asyncio.create_task(self._forward_request(), name="asgi-request")
         try:
             await self._forward_response()
-        finally:
+        finally:  # first of all: anyio's cancel scopes cancel this task again at each wait
             request.cancel()
-            await asyncio.gather(request, return_exceptions=True)
             self._transport.abort()
+        (fault,) = await asyncio.gather(request, return_exceptions=True)
+        if isinstance(fault, Exception) and not self._response.is_complete:
+            raise fault
 
     async def _forward_request(self) -> None:
         """Forwards the request, then waits for a disconnect."""
@@ -188,10 +194,11 @@ class _Exchange:
                     self._connection.data_received(chunk if has_more else chunk + b"0\r\n\r\n")
         except OSError:  # of a host that reports a disconnect so
             pass
-        if self._response.is_complete:
-            self._transport.close()
-        else:
-            self._transport.abort()
+        finally:
+            if self._response.is_complete:
+                self._transport.close()
+            else:
+                self._transport.abort()
 
     async def _forward_response(self) -> None:
         """Forwards the response, until it is complete and the server has ended the connection."""
@@ -210,11 +217,6 @@ class _Exchange:
 
 def _chunk(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n" % (len(body), body) if body else b""
-
-
-async def serve_exchange(connections: HttpConnections, scope: Scope, receive: Receive, send: Send) -> None:
-    """Serves one HTTP exchange. Returns when its response is complete, or the client has disconnected."""
-    await _Exchange(connections, scope, receive, send).serve()
 
 
 def request_head(scope: Scope, target: bytes, framing: bytes) -> bytes:

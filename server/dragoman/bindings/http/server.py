@@ -19,7 +19,7 @@ from dragoman.bindings.admin.endpoints import HttpEndpoint, http_endpoints
 from dragoman.bindings.admin.table import AdminTable
 from dragoman.bindings.cards import Cards
 from dragoman.bindings.http import connections, listener, rest
-from dragoman.bindings.http.asgi import Receive, Scope, Send, serve_exchange
+from dragoman.bindings.http.asgi import AsgiExchange, Receive, Scope, Send
 from dragoman.bindings.http.blobs import BLOB_PREFIX, blob_response
 from dragoman.bindings.http.connections import HttpConnections, PlainRequest, Response
 from dragoman.bindings.http.cors import CorsHeaders, CrossOriginPolicy, add_response_headers, request_id
@@ -99,7 +99,7 @@ async def serve_asgi(
         connections = HttpConnections(server.handle, options)
         watch_task = start_task(Background.HTTP_CONNECTIONS, connections.watch)
         try:
-            yield partial(serve_exchange, connections)
+            yield lambda scope, receive, send: AsgiExchange(connections, scope, receive, send).serve()
         finally:
             watch_task.cancel()
             server.streams.close()

@@ -86,6 +86,7 @@ class AccessPolicy:
     credentials_required: bool = False  # callers must present credentials, except for the agents below
     public_agents: frozenset[str] = frozenset()  # the ids of agents that anyone may call; `*` for all
     hides_agents: bool = False  # agents that a caller may not call look as if they did not exist
+    is_private: bool = False  # only users of this machine call
 
     @property
     def is_closed(self) -> bool:
@@ -98,7 +99,7 @@ class AccessPolicy:
 
     def knows(self, identity: Identity) -> bool:
         """Whether no stranger has this caller's principal: all callers without credentials share one."""
-        return identity.is_authenticated or not self.credentials_required
+        return identity.is_authenticated or self.is_private
 
     def may_see(self, scope: str, agent: str, identity: Identity) -> bool:
         """Whether a caller may know that an agent exists."""

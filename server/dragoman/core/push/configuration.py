@@ -97,7 +97,7 @@ def describe_scheme(name: str, description: Mapping[str, str]) -> str:
 def scheme_description(text: str) -> tuple[str, dict[str, str]]:
     """Splits a text of `describe_scheme`; any other is a name."""
     name, separator, described = text.partition(_DESCRIPTION)
-    if separator:
+    if name and separator:
         with suppress(ValueError):
             description = json.loads(described)
             if type(description) is dict and description.keys() <= {"bearerFormat", "description"}:
