@@ -45,6 +45,8 @@ class Environment:
     @property
     def folder(self) -> Path:
         created_from = b"".join(path.read_bytes() for path in self.sources) + sys.version.encode()
+        if self.sources[0].name == "pom.xml":
+            created_from += bytes(CACHE)  # a classpath names it
         return CACHE / f"{self.name}-{hashlib.sha256(created_from).hexdigest()[:12]}"
 
     @property

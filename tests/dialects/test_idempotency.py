@@ -84,6 +84,19 @@ async def test_a_client_of_0_1_that_lost_the_answer_gets_the_finished_task(serve
         assert RUNS == {"one": 1}
 
 
+async def test_other_metadata_restarts_an_ended_task_of_0_1(server: Server) -> None:
+    async with aiohttp.ClientSession(server.http) as http:
+        texts = []
+        for amount in (5, 5, 6):
+            sent = {"role": "user", "parts": [{"type": "text", "text": "pay"}]}
+            params = {"id": "t1", "message": sent, "metadata": {"amount": amount}}
+            body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/send", "params": params}
+            async with http.post("/", json=body) as answer:
+                task = (await answer.json())["result"]
+            texts.append(task["artifacts"][0]["parts"][0]["text"])
+    assert texts == ["run 1", "run 1", "run 2"]
+
+
 async def test_other_content_restarts_an_ended_task_of_0_1(server: Server) -> None:
     """`tasks/send`: "to create, continue, or restart a task"."""
     async with server.client("0.1", "jsonrpc") as client, server.client("1.0", "jsonrpc") as later:

@@ -92,6 +92,7 @@ def built(language: str, fetch: Sequence[str], *commands: Sequence[str], **varia
     files = (path for path in sorted((STUBS / language).rglob("*")) if path.is_file())
     own = (path for path in files if not set(GENERATED) & set(path.relative_to(STUBS).parts))
     content = b"".join(path.read_bytes() for path in (*own, ROOT / "gen" / IMAGE))
+    content += bytes(CACHE)  # Java's classpath names it
     folder = CACHE / f"stubs_{language}-{hashlib.sha256(content).hexdigest()[:12]}"
     CACHE.mkdir(exist_ok=True)
     with folder.with_suffix(".lock").open("w") as lock:

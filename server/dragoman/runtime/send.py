@@ -115,7 +115,7 @@ class AppendBuilder:
         record = await self.store.find(caller.owner, caller.agent, message.task_id) if message.task_id else None
         restarts = False
         if record is not None and record.alias and call.names_tasks and states.is_terminal(record.state):
-            restarts = not await self.repeats(record, message)
+            restarts = not await self.repeats(record, message, envelope)
         if record is not None and not restarts:
             change = _continue_task(record, spec, call, message, envelope)
         elif message.task_id and not call.names_tasks:
@@ -132,8 +132,8 @@ class AppendBuilder:
         change.quota = self.admission.quota(caller.identity, caller.agent)
         return change
 
-    async def repeats(self, record: TaskRecord, message: pb.Message) -> bool:
-        """Whether a message has the content of the last one of its task's client, not long after the task ended.
+    async def repeats(self, record: TaskRecord, message: pb.Message, envelope: pb.SendMessageRequest) -> bool:
+        """Whether a send repeats the last one of its task's client, not long after the task ended.
 
         A client that names its tasks and lost the answer sends it again. It gets the task, and no second run.
         """
@@ -147,7 +147,7 @@ class AppendBuilder:
         earlier.message_id = message.message_id  # 0.1 has none: a decoder made it
         if not message.context_id:
             earlier.context_id = ""
-        return earlier == message
+        return earlier == message and pb.SendMessageRequest.FromString(last.envelope).metadata == envelope.metadata
 
     def _create_task(
         self, call: Call, spec: AgentSpec, message: pb.Message, envelope: pb.SendMessageRequest, *, restarts: bool
@@ -369,7 +369,9 @@ class SendOperations:
                 return None
             ended = rejected.record if rejected.reason == ENDED and call.names_tasks else None
             if ended is not None and change.message:
-                if await self.appends.repeats(ended, pb.Message.FromString(change.message.message)):
+                sent = pb.Message.FromString(change.message.message)
+                envelope = pb.SendMessageRequest.FromString(change.message.envelope)
+                if await self.appends.repeats(ended, sent, envelope):
                     return SendResult(ended, repeated=True)
                 if ended.alias:  # the next append restarts it
                     return None

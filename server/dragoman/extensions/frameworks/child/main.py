@@ -139,7 +139,8 @@ def _not_an_executor(target: Any) -> str:
     known = ", ".join(kind.label for kind in adapters.KINDS)
     return (
         f"{subject} is not an agent that can be served. Known are: {known}; an AgentExecutor of a2a-sdk, which has the "
-        "methods execute and cancel; a Worker of fasta2a, which has run_task and cancel_task; and a FastA2A application"
+        "methods execute and cancel; a Worker of fasta2a, which has run_task and cancel_task; and a FastA2A "
+        "application itself, not a function that makes it"
     )
 
 
