@@ -375,7 +375,8 @@ class SendOperations:
                     return SendResult(ended, repeated=True)
                 if ended.alias:  # the next append restarts it
                     return None
-            raise _send_error(rejected) from rejected
+            failure = _send_error(rejected)
+            raise failure from rejected
         if self.on_action is not None:
             self.on_action("task.created" if create else "task.continued", call, appended.record.id)
         return SendResult(appended.record, appended.events, reservation.runner, create is not None)
