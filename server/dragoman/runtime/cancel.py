@@ -74,8 +74,8 @@ class CancelOperation:
             await self._end_idle_task(current.record, metadata)
             current = await read_task(self.store, ref)
         if current.record.has_open_turn:
-            is_same_turn = current.record.last_completed < record.last_received
-            if runs_elsewhere and is_same_turn and not await self.store.cancel_requests.pending([ref]):
+            runs_on = current.record.running and current.record.last_completed < record.last_received
+            if runs_elsewhere and runs_on and not await self.store.cancel_requests.pending([ref]):
                 raise TaskNotCancelable("its agent refuses to be canceled")  # the process that runs it has withdrawn it
             await self.store.cancel_requests.request(ref, metadata)
             if (runner := self.scheduler.runs.find(ref)) is not None and not runner.stop.requested:
