@@ -260,7 +260,7 @@ async def test_a_websocket_is_refused() -> None:
 @pytest.mark.parametrize(
     ("options", "rule"),
     [
-        ({}, "authenticate: is missing, and whoever reaches the host application could call"),
+        ({}, "authenticate: is required, because everyone who reaches the host application could read all tasks"),
         ({"insecure": True, "http": "127.0.0.1:0"}, "http: is not an option of AsgiApp; the host"),
         ({"insecure": True, "processes": 2}, "processes: is not an option of AsgiApp; start several"),
         ({"insecure": True, "role": "worker", "store": "postgresql://x/y"}, 'role: "worker" serves no calls'),

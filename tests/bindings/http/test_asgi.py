@@ -304,7 +304,7 @@ async def test_the_console_is_there_only_if_it_is_asked_for() -> None:
         ("/agents", b"/agents", "/agents", b"/"),
         ("/agentsmith", b"/agentsmith", "/agents", b"/agentsmith"),
         ("/tasks/ü", b"", "", b"/tasks/%C3%BC"),  # a host without raw_path
-        ("/a b", b"/a b", "", b"/a%20b"),  # a host with a raw_path that is none
+        ("/a b", b"/a b", "", b"/a%20b"),  # a host whose raw_path is not encoded
         ("/tasks/a", b"/tasks/a?query=1", "", b"/tasks/a"),
     ],
 )
