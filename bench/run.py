@@ -10,7 +10,7 @@ from typing import Any, Final
 from bench.load.jobs import LoadProcess
 from bench.rows import Key, Writer
 from bench.sections import Section
-from bench.servers.contestants import DRAGOMAN, bare_server_of
+from bench.servers.contestants import CEILING, DRAGOMAN, bare_server_of
 
 FEW: Final = 3
 """Rounds of measurements with little variance."""
@@ -35,7 +35,9 @@ class Plan:
         """Returns the servers of a section. A short run measures the slow a2a-sdk SQLite over JSON-RPC only."""
         names = [name for name in section.servers if self.takes(name)]
         if self.short and section.binding != "jsonrpc":
-            return [name for name in names if name in (DRAGOMAN, bare_server_of(section.binding), "a2a-sdk memory")]
+            return [
+                name for name in names if name in (CEILING, DRAGOMAN, bare_server_of(section.binding), "a2a-sdk memory")
+            ]
         return names
 
 

@@ -26,8 +26,12 @@ class Section:
 
     @property
     def servers(self) -> list[str]:
-        """The servers with this binding, the bare one first."""
-        return [name for name, one in CONTESTANTS.items() if self.binding in one.bindings]
+        """The servers with this binding and kind of load, the bare one first."""
+        return [
+            name
+            for name, one in CONTESTANTS.items()
+            if self.binding in one.bindings and (one.kinds is None or self.kind in one.kinds)
+        ]
 
     @property
     def cases(self) -> list[int]:

@@ -159,7 +159,7 @@ class RestCodec(_V1Codec):
 
 @dataclass(frozen=True)
 class JsonRpcCodec(RestCodec):
-    """JSON-RPC. The agent of a command is in the path. `by_method`: each method has its own path (bare_http)."""
+    """JSON-RPC. The agent of a command is in the path. `by_method`: each method has its own path (bare, ceiling)."""
 
     by_method: bool = False
 
@@ -221,12 +221,15 @@ def _task_page(page: dict[str, Any]) -> TaskPage:
 
 CODECS: Final[dict[tuple[str, str], Codec]] = {
     ("grpc", "bare"): GrpcCodec(),
+    ("grpc", "ceiling"): GrpcCodec(),
     ("grpc", "dragoman"): GrpcCodec(tenants=True),
     ("grpc", "a2a-sdk"): GrpcCodec(),
     ("rest", "bare"): RestCodec(),
+    ("rest", "ceiling"): RestCodec(),
     ("rest", "dragoman"): RestCodec(tenants=True),
     ("rest", "a2a-sdk"): RestCodec(),
     ("jsonrpc", "bare"): JsonRpcCodec(by_method=True),
+    ("jsonrpc", "ceiling"): JsonRpcCodec(by_method=True),
     ("jsonrpc", "dragoman"): JsonRpcCodec(tenants=True),
     ("jsonrpc", "a2a-sdk"): JsonRpcCodec(),
     ("jsonrpc", "fasta2a"): FastA2ACodec(),

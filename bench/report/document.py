@@ -29,7 +29,7 @@ from bench.sections import (
     Section,
 )
 from bench.servers.commits import PREFIX
-from bench.servers.contestants import A2A_SDK_SQLITE, CONTESTANTS, DRAGOMAN
+from bench.servers.contestants import A2A_SDK_SQLITE, CEILING, CONTESTANTS, DRAGOMAN
 from tools.environments import ROOT
 
 LOAD_BOUND_SHARE: Final = 0.95
@@ -128,7 +128,7 @@ def durable_table(rows: Rows) -> str:
     case = "64 callers"
     bindings = [binding for binding in BINDING_NAMES if Key(f"{binding}-send", case, DRAGOMAN) in rows]
     lines = [("", *(BINDING_NAMES[binding] for binding in bindings))]
-    for name in (DRAGOMAN, A2A_SDK_SQLITE):
+    for name in (DRAGOMAN, CEILING, A2A_SDK_SQLITE):
         spreads = [rows.spread(Key(f"{binding}-send", case, name)) for binding in bindings]
         if any(spreads):
             lines.append((name, *map(_cell, spreads)))

@@ -14,7 +14,7 @@ from typing import Final
 
 from bench.rows import Key, Rows, Spread, format_number
 from bench.sections import TIMED, Section
-from bench.servers.contestants import DRAGOMAN
+from bench.servers.contestants import CEILING, DRAGOMAN
 
 WIDTH: Final = 340
 BAR: Final = 18
@@ -26,7 +26,7 @@ SHORTEST_BAR: Final = 0.4
 """Length of the shortest bar in powers of ten, since a logarithmic axis has no zero."""
 
 FONT: Final = 'font-family="system-ui, sans-serif" font-size="11"'
-COLORS: Final = {"bare gRPC": "#9aa0a6", "bare HTTP": "#9aa0a6", DRAGOMAN: "#0b7285"}
+COLORS: Final = {"bare gRPC": "#9aa0a6", "bare HTTP": "#9aa0a6", CEILING: "#5f6368", DRAGOMAN: "#0b7285"}
 OTHER: Final = "#e8a33d"
 
 

@@ -68,6 +68,8 @@ class Contestant:
     environment: Environment | None = None
     folder: Path = ROOT
     """The folder in which its command runs."""
+    kinds: tuple[str, ...] | None = None
+    """The kinds of load that it supports; None for all."""
 
     @property
     def writes_addresses(self) -> bool:
@@ -104,6 +106,11 @@ def _bare(transport: str) -> Arguments:
     ]
 
 
+def _ceiling(server_folder: ServerFolder) -> list[str | Path]:
+    store = server_folder.folder / "tasks.db"
+    return [sys.executable, "-m", "bench.servers.ceiling", server_folder.address_file, store]
+
+
 def dragoman_arguments(store: str, *, python: str = sys.executable) -> Arguments:
     """The command of a Dragoman server on a store; `{folder}` in its URL is the server's folder."""
 
@@ -136,6 +143,7 @@ def _fasta2a(server_folder: ServerFolder) -> list[str | Path]:
 A2A_SDK_ENVIRONMENT: Final = Environment("bench_a2a_sdk", (PEERS / "a2a_sdk" / "requirements.txt",))
 FASTA2A_ENVIRONMENT: Final = Environment("bench_fasta2a", (PEERS / "fasta2a" / "requirements.txt",))
 ALL_BINDINGS: Final = ("grpc", "rest", "jsonrpc")
+CEILING: Final = "ceiling"
 DRAGOMAN: Final = "dragoman"
 A2A_SDK_SQLITE: Final = "a2a-sdk SQLite"
 FASTA2A: Final = "fasta2a"
@@ -145,6 +153,7 @@ CONTESTANTS: Final[dict[str, Contestant]] = {
     for one in (
         Contestant("bare gRPC", "bare", ("grpc",), _bare("grpc")),
         Contestant("bare HTTP", "bare", ("rest", "jsonrpc"), _bare("http")),
+        Contestant(CEILING, "ceiling", ALL_BINDINGS, _ceiling, kinds=("send",)),
         Contestant(DRAGOMAN, "dragoman", ALL_BINDINGS, dragoman_arguments("sqlite:///{folder}/tasks.db")),
         Contestant("a2a-sdk memory", "a2a-sdk", ALL_BINDINGS, _a2a_sdk(), A2A_SDK_ENVIRONMENT),
         Contestant(
