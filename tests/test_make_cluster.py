@@ -16,6 +16,8 @@ from tests.docs.shown import differs
 from tests.nats import binary
 from tests.postgres import needed
 
+from tools.cluster import Outages
+
 pytestmark = pytest.mark.longest
 
 ROOT = Path(__file__).parents[1]
@@ -39,6 +41,15 @@ def cluster() -> Iterator[tuple[subprocess.Popen[str], Lines]]:
         process.terminate()
         process.wait(60)
         process.stdin.close()
+
+
+def test_an_outage_is_reported_with_the_part_whose_start_ended_it() -> None:
+    outages = Outages()
+    assert [outages.completed(now) for now in (100.0, 100.9, 101.8)] == ["", "", ""]
+    outages.started = "postgres", 108.0
+    assert outages.completed(109.3) == ("recovered: no send was completed for 7.5 s, 1.3 s after the start of postgres")
+    assert outages.completed(109.4) == ""
+    assert outages.completed(112.4) == "recovered: no send was completed for 3.0 s"
 
 
 def is_running(pid: int) -> bool:
@@ -70,6 +81,8 @@ def test_parts_are_killed_and_started_by_commands_and_end_with_ctrl_c(
         text = out.until(f"[down: {part}]")
         typed(f"start {part}")
         out.until(f"start {part}: done")
+        if part == "postgres":
+            out.until("s after the start of postgres")
     assert not is_running(found["server-1"])
     # quoted in docs/how-to/postgresql.md
     (shown,) = re.findall(r"^.* \[down: postgres\]$", PAGE.read_text("utf-8"), re.MULTILINE)

@@ -35,6 +35,9 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 PAUSE: Final = 0.2
 """Seconds before a failed call is retried on another server."""
 
+OUTAGE: Final = 1.0
+"""Seconds without a completed send that count as an outage."""
+
 CHUNKS: Final = 20
 PACE_MS: Final = 100
 
@@ -110,11 +113,30 @@ class ServicePart:
         return f"{'up' if self.is_up else 'down':12} {self.server.folder / 'log'}"
 
 
+class Outages:
+    """Reports each time without a completed send: how long it was, and how long after a part's start it ended."""
+
+    def __init__(self) -> None:
+        self.started: tuple[str, float] = "", 0.0
+        """The part that was started last, and when."""
+        self._completed = 0.0
+
+    def completed(self, now: float) -> str:
+        """Notes a completed send. Returns the report of the outage that it ends, if it ends one."""
+        since, self._completed = self._completed, now
+        part, started = self.started
+        if not since or now - since < OUTAGE:
+            return ""
+        after = f", {now - started:.1f} s after the start of {part}" if started > since else ""
+        return f"recovered: no send was completed for {now - since:.1f} s{after}"
+
+
 class Load:
     """Clients, and counts of their results."""
 
     def __init__(self, servers: Sequence[ServerPart]) -> None:
         self.done: Counter[str] = Counter()
+        self.outages = Outages()
         self._servers = servers
         self._took: deque[float] = deque(maxlen=200)
         self._clients: list[Client] = []
@@ -139,6 +161,8 @@ class Load:
                 except ClientError as error:
                     await self._retry_later(error)
                     number += 1
+            if report := self.outages.completed(time.monotonic()):
+                print(f"{time.strftime('%H:%M:%S')}  {report}", flush=True)
             self._took.append(time.monotonic() - began)
             self._ended("sent", state)
             await asyncio.sleep(PAUSE)
@@ -262,7 +286,10 @@ async def watch(cluster: Cluster, callers: int, seconds: float, every: float) ->
     async def execute_commands() -> None:
         while (line := await typed.get()) != "quit":
             if line:
+                began = time.monotonic()
                 print(await asyncio.to_thread(shell.do, line), flush=True)
+                if line.startswith("start "):
+                    load.outages.started = line.removeprefix("start "), began
         over.set()
 
     async def print_rates() -> None:
