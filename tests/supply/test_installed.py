@@ -143,6 +143,19 @@ def test_the_installed_wheel_serves_agents_of_an_empty_folder(environment: Path,
         server.wait()
 
 
+def test_a_new_project_installs_the_wheel_that_made_it(environment: Path, built: list[Path], tmp_path: Path) -> None:
+    (wheel,) = (one for one in built if one.suffix == ".whl")
+    run(environment / "bin/dragoman", "new", "travel", cwd=tmp_path)
+    project = tmp_path / "travel"
+    assert (project / "requirements.txt").read_text() == f"dragoman @ {wheel.as_uri()}\n"
+    assert f"pip wheel --no-deps --wheel-dir . {wheel.as_uri()}\n" in (project / "README.md").read_text()
+    assert "COPY requirements.txt dragoman-*.whl /agents/" in (project / "Dockerfile").read_text()
+    run(UV, "venv", "--quiet", "--python", sys.executable, "new", cwd=tmp_path)
+    words = ("--quiet", "--offline", "--no-deps", "--python", "new", "--requirement", project / "requirements.txt")
+    run(UV, "pip", "install", *words, cwd=tmp_path)
+    assert (tmp_path / "new" / "bin" / "dragoman").exists()
+
+
 def test_types_reach_whoever_writes_agents(environment: Path, tmp_path: Path) -> None:
     asks = (
         AGENTS

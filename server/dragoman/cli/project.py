@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -40,7 +41,15 @@ _PROJECT_FILES: Final = [
     ".gitignore",
     "README.md",
 ]
-"""The files of a project. In `new_project/NAME.txt` {name}, {image} and {version} stand for those of the project."""
+"""The files of a project. In `new_project/NAME.txt`, words in braces stand for values of the project."""
+
+_INSTALL: Final = "COPY requirements.txt /agents/\nRUN pip install --no-cache-dir -r /agents/requirements.txt"
+_INSTALL_WHEEL: Final = """\
+# The path in requirements.txt is one of the machine on which this project was made, so its wheel is installed here.
+COPY requirements.txt dragoman-*.whl /agents/
+RUN sed -i 's|^dragoman @ .*|dragoman|' /agents/requirements.txt \\
+    && pip install --no-cache-dir --find-links /agents -r /agents/requirements.txt"""
+_MAKE_WHEEL: Final = "pip wheel --no-deps --wheel-dir . {source}\n"
 
 NEXT_STEPS: Final = """next:
   cd {folder}
@@ -59,7 +68,14 @@ def new(name: Annotated[str, argument("NAME", "The folder to create.")]) -> Exit
     folder = Path(name)
     if not PROJECT_NAME.fullmatch(folder.name):
         raise typer.BadParameter(f'"{folder.name}": use a letter, then letters, digits, - and _', param_hint="NAME")
-    values = {"{name}": folder.name, "{image}": folder.name.lower(), "{version}": __version__}
+    source = _installed_from()
+    values = {
+        "{name}": folder.name,
+        "{image}": folder.name.lower(),
+        "{requirement}": f"dragoman @ {source}" if source else f"dragoman=={__version__}",
+        "{install}": _INSTALL_WHEEL if source else _INSTALL,
+        "{make_wheel}": _MAKE_WHEEL.format(source=source) if source else "",
+    }
     try:
         folder.mkdir(parents=True)
         for file in _PROJECT_FILES:
@@ -74,6 +90,16 @@ def new(name: Annotated[str, argument("NAME", "The folder to create.")]) -> Exit
         typer.echo(folder / file)
     print_note(NEXT_STEPS.format(folder=folder))
     return ExitCode.OK
+
+
+def _installed_from() -> str:
+    """Returns the `file:` URL of the folder or wheel from which Dragoman was installed (PEP 610); empty: an index."""
+    try:
+        record = orjson.loads(distribution("dragoman").read_text("direct_url.json") or "{}")
+    except PackageNotFoundError:
+        return ""
+    url = str(record.get("url", ""))
+    return url if url.startswith("file:") else ""
 
 
 ConfigFile = Annotated[Path | None, option("--config", "PATH", "A settings file in TOML. [dragoman.toml]")]
