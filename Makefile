@@ -26,7 +26,7 @@ UV := .tools/uv/bin/uv
 .PHONY: $(shell sed -nE 's/^([a-z-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sort | awk -F ':.*## ' '{printf "  %-16s %s\n", $$1, $$2}'
+	@awk -F ':.*## ' '/^# -+ / {sub(/^# -+ /, "\n"); print} /^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 # ---------------------------------------------------------------- environment
 
@@ -83,6 +83,8 @@ upgrade: $(ENV) ## test upgrades from the last release, to a future schema and b
 coverage: $(ENV) chromium ## run the tests of test, long and browser with line coverage; fails below the threshold
 	@python -m pytest -n 2 --cov --cov-report=term --groups short,long,browser
 
+# ---------------------------------------------------------------- tests: fuzzing
+
 fuzz: $(ENV) ## send generated requests to a server, and run property tests with more examples (FUZZ_SECONDS=60 FUZZ_SEED=...)
 	@python -m tests.fuzz.run
 
@@ -91,6 +93,8 @@ fuzz-parsers: $(ENV) ## run a coverage-guided fuzzer on every parser (FUZZ_SECON
 
 fuzz-remote: $(ENV) ## send mutated cards, answers and events of remote servers to everything that reads them (REMOTE_INPUTS=100000)
 	@python -m tests.fuzz.remote.run
+
+# ---------------------------------------------------------------- tests: kills, histories and time
 
 chaos: $(ENV) ## kill and freeze a server under load, and check what every client received (CHAOS_SECONDS=120 CHAOS_SEED=...)
 	@python -m tests.chaos.run
@@ -117,6 +121,8 @@ endurance: $(ENV) ## run ten-minute tasks through `dragoman flaky` over every bi
 soak: $(ENV) ## run steady load for an hour and check that memory, files and handles stay constant (SOAK_SECONDS=3600)
 	@python -m tests.chaos.soak
 
+# ---------------------------------------------------------------- tests: other clients and gateways
+
 foreign: $(ENV) ## run the published clients against the server, each in its own environment
 	@python -m tests.foreign.run $(ARGS)
 
@@ -128,6 +134,8 @@ foreign-cluster: $(ENV) ## run the published clients against three servers behin
 
 gateway: $(ENV) ## compare our transcoder with grpc-gateway and Envoy; writes docs/reference/gateways.md (GATEWAY_CASES=2000)
 	@python -m tests.transcoders.run
+
+# ---------------------------------------------------------------- benchmarks
 
 bench: $(ENV) ## measure the bare transports, other servers and this one, side by side (ARGS="--only grpc-send --rounds 3", --help)
 	@python -m bench $(ARGS)
