@@ -82,6 +82,8 @@ class Receiver:
         """Returns the claims of a genuine notification. Raises Rejected, and OSError if the keys are unavailable:
         respond with 503 then, and the server retries."""
         signature = headers.get("Dragoman-Signature", "")
+        if not signature:
+            raise Rejected("it has no signature")
         try:
             key = self._keys.find(str(jwt.get_unverified_header(signature).get("kid")))
             claims: dict[str, Any] = jwt.decode(
