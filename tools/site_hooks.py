@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 DOCS: Final = pages.ROOT / "docs"
 
 BOOST: Final = (
-    ("explanation/decisions.md", 0.2),
-    ("CHANGELOG.md", 0.2),
-    ("reference/scorecard.md", 0.2),
-    ("tests/", 0.2),
     ("how-to/releasing.md", 0.5),
     ("explanation/performance.md", 0.5),
     ("examples/stubs/", 0.5),
@@ -34,6 +30,12 @@ BOOST: Final = (
     ("reference/testing.md", 0.5),
 )
 """Search rank by path prefix, first match: guides before reference, history last. The default is 1."""
+
+NOT_FOUND: Final = ("explanation/decisions.md", "CHANGELOG.md", "tests/")
+"""Pages that the search leaves out: they mention everything, and answer no question of a reader."""
+
+NOT_SHOWN: Final = ("reference/scorecard.md",)
+"""Pages for the developers alone."""
 
 
 def place(file: Path) -> str:
@@ -63,8 +65,12 @@ def files_outside_docs() -> set[Path]:
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Adds the files outside docs/."""
+    """Adds the files outside docs/, and removes the pages that are not shown."""
     from mkdocs.structure.files import File
+
+    for uri in NOT_SHOWN:
+        if (page := files.get_file_from_path(uri)) is not None:
+            files.remove(page)
 
     for file in sorted(files_outside_docs()):
         files.append(File.generated(config, place(file), abs_src_path=str(file)))
@@ -74,7 +80,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrites links to paths of the site, and sets the page's search rank."""
     rank = next((boost for prefix, boost in BOOST if page.file.src_uri.startswith(prefix)), 1)
-    page.meta.setdefault("search", {"boost": rank})
+    page.meta["search"] = {"exclude": True} if page.file.src_uri.startswith(NOT_FOUND) else {"boost": rank}
     source = Path(page.file.abs_src_path or "")
     here = posixpath.dirname(page.file.src_uri)
     texts = []
@@ -89,7 +95,16 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
             f"#{anchor}" if anchor else "",
         ]
         done = link.end
-    return "".join(texts) + markdown[done:]
+    text = "".join(texts) + markdown[done:]
+    return landing(text, page) if page.file.src_uri == "index.md" else text
+
+
+def landing(markdown: str, page: Page) -> str:
+    """Moves the headline and the first paragraph of the start page into its template, tools/site/home.html."""
+    headline, summary, rest = markdown.split("\n\n", 2)
+    page.meta |= {"template": "home.html", "hide": ["navigation", "toc"]}
+    page.meta |= {"headline": headline.removeprefix("# "), "summary": summary}
+    return rest
 
 
 def on_page_content(html: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-import pytest
-
 from tools import site_hooks
 from tools.pages import ROOT
 from tools.site_blocks import copies_commands
@@ -29,19 +27,26 @@ def test_other_blocks_are_copied_completely() -> None:
     assert copies_commands(block) == block
 
 
-@pytest.mark.parametrize(
-    ("higher", "lower"),
-    [
-        ("docs/how-to/push.md", "docs/reference/settings.md"),
-        ("docs/reference/settings.md", "docs/explanation/decisions.md"),
-        ("docs/tutorials/quickstart.md", "CHANGELOG.md"),
-    ],
-)
-def test_guides_rank_above_history(higher: str, lower: str) -> None:
-    def boost(name: str) -> float:
-        file = SimpleNamespace(abs_src_path=str(ROOT / name), src_uri=site_hooks.place(ROOT / name))
-        page = cast(Any, SimpleNamespace(file=file, meta={}))
-        site_hooks.on_page_markdown("", page=page, config=cast(Any, None), files=cast(Any, None))
-        return float(page.meta["search"]["boost"])
+def search_of(name: str) -> dict[str, Any]:
+    file = SimpleNamespace(abs_src_path=str(ROOT / name), src_uri=site_hooks.place(ROOT / name))
+    page = cast(Any, SimpleNamespace(file=file, meta={}))
+    site_hooks.on_page_markdown("", page=page, config=cast(Any, None), files=cast(Any, None))
+    return dict(page.meta["search"])
 
-    assert boost(higher) > boost(lower)
+
+def test_guides_rank_above_reference_and_history_is_left_out() -> None:
+    ranks = [
+        search_of(name)["boost"]
+        for name in ("docs/how-to/push.md", "docs/reference/settings.md", "docs/explanation/performance.md")
+    ]
+    assert ranks == sorted(set(ranks), reverse=True)
+    for name in ("docs/explanation/decisions.md", "CHANGELOG.md", "tests/docs/README.md"):
+        assert search_of(name) == {"exclude": True}
+
+
+def test_the_start_page_gives_its_headline_and_summary_to_the_template() -> None:
+    page = cast(Any, SimpleNamespace(meta={}))
+    assert (
+        site_hooks.landing("# Durable tasks\n\nIt keeps tasks.\n\n## Why\n\nBecause.\n", page) == "## Why\n\nBecause.\n"
+    )
+    assert (page.meta["headline"], page.meta["summary"]) == ("Durable tasks", "It keeps tasks.")
