@@ -43,3 +43,16 @@ async def steps(turn: Turn) -> str:
     if turn.attempt == 1:
         raise ConnectionError("away")
     return str(found)
+
+
+@agent
+async def table(turn: Turn) -> list[types.Part]:
+    """Asks for a size, then for the details of a booking, and returns what it was told."""
+    if turn.question is None and not turn.data:
+        turn.ask([types.text("Which size?"), types.data({"choices": ["small", {"value": "l", "label": "Large"}]})])
+    if turn.text:
+        turn.state["size"] = turn.text
+        fields = {"guests": {"type": "integer"}, "terrace": {"type": "boolean"}, "wish": {"type": "string"}}
+        schema = {"type": "object", "properties": fields, "required": ["guests", "terrace"]}
+        turn.ask([types.text("Who comes?"), types.data({"schema": schema})])
+    return [types.data({"size": turn.state.get("size"), "data": turn.data})]

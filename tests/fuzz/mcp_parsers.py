@@ -21,6 +21,7 @@ from dragoman.extensions.mcp.wire.envelope import (
     read_session,
 )
 from dragoman.extensions.mcp.wire.tools import AgentTool
+from dragoman.wire import question_forms
 from dragoman.wire.json import request as json_request
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -100,7 +101,7 @@ def read_question(data: bytes) -> None:
         return
     question, result = value if isinstance(value, list) and len(value) == 2 else (value, {})
     parts = [{"text": "?"}, {"data": question}]
-    form = questions.form_of(parts)
+    form = question_forms.form_of(parts)
     assert form.schema["type"] == "object"
     for needs_auth in (False, True):
         request = questions.elicitation(parts, needs_auth=needs_auth, forms=True, urls=True, key="k")
@@ -112,7 +113,7 @@ def read_question(data: bytes) -> None:
             continue
         assert answer
         assert action in ("accept", "decline", "cancel")
-    questions.answer_part("{}", form)
+    question_forms.answer_part("{}", form)
 
 
 _META: Final = {

@@ -11,8 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Self, TypedDict, Unpack, cast
 
-from google.protobuf import json_format
-
 from dragoman.calling.retry import RetryBudget, pop_cursor
 from dragoman.calling.transport import WireTrace, no_wire_trace
 from dragoman.client import calls, content
@@ -340,6 +338,5 @@ def _build_message(text: str | pb.Message, parts: Sequence[pb.Part], data: Any, 
     message.task_id, message.context_id = task or message.task_id, context or message.context_id
     message.parts.extend(parts)
     if data is not None:
-        content.check_json_value(data, "data")
-        json_format.ParseDict(data, message.parts.add().data)
+        message.parts.append(content.data_part(data, "data"))
     return message

@@ -9,7 +9,9 @@ import re
 from collections.abc import Iterable, Mapping
 from io import BufferedWriter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from google.protobuf import json_format
 
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -97,6 +99,14 @@ def create_file(folder: Path | str, name: str) -> BufferedWriter:
 
 
 MAX_SAFE_JSON_INTEGER: Final = 2**53  # integers up to this magnitude survive JSON readers that use doubles
+
+
+def data_part(value: Any, field: str) -> pb.Part:
+    """Returns the part with a JSON value. Raises ValueError, naming the field, as `check_json_value`."""
+    check_json_value(value, field)
+    part = pb.Part()
+    json_format.ParseDict(value, part.data)
+    return part
 
 
 def check_json_value(value: object, field: str) -> None:

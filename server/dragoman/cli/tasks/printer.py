@@ -20,20 +20,39 @@ _UNSUCCESSFUL: Final = states.TERMINAL - {states.COMPLETED}
 
 class TaskPrinter:
     """Prints a task from its events: each event as it arrives (`live`), or the complete task at the end.
-    until_terminal: the stream ends only with the task. Otherwise it also ends when the task waits for its caller."""
+    until_terminal: the stream ends only with the task. Otherwise it also ends when the task waits for its caller.
+    asks: a question is left to the caller of `follow`, which asks it, instead of being printed."""
 
     def __init__(
-        self, client: Client, out: ConsoleOutput, *, json: bool, live: bool, until_terminal: bool = False
+        self,
+        client: Client,
+        out: ConsoleOutput,
+        *,
+        json: bool,
+        live: bool,
+        until_terminal: bool = False,
+        asks: bool = False,
     ) -> None:
         self._client = client
         self._out = out
         self._json = json
         self._live = live
         self._until_terminal = until_terminal
+        self._asks = asks
         self._id = ""
         self._artifact_ids: set[str] = set()
         self._status = pb.TaskStatus()
         self._progress = Progress(may_show=lambda: out.at_line_start or not out.is_terminal)
+
+    @property
+    def task_id(self) -> str:
+        """The id of the task; empty before its first event, and for an answer without a task."""
+        return self._id
+
+    @property
+    def question(self) -> pb.Message | None:
+        """The question for which the task waits, if its printer leaves questions to the caller."""
+        return self._status.message if self._asks and self._status.state == states.INPUT_REQUIRED else None
 
     async def follow(self, events: StreamResponses) -> ExitCode:
         """Prints the events to their end. Returns the exit code for the task's last state."""
@@ -105,15 +124,21 @@ class TaskPrinter:
         self._progress.hide()
         state, text = self._status.state, text_of(self._status.message)
         self._out.end_line()
+        if self.question is not None:
+            return
         if self._status.HasField("message") and state not in _UNSUCCESSFUL and not self._json:
             self._out.message(self._status.message)
         reason = f": {text}" if text and state in _UNSUCCESSFUL else ""
         outcome = f"{state_name(state)}  task {self._id}  {self._progress.elapsed}{reason}"
         self._progress.note(outcome, state=state)
         if state in states.INTERRUPTED:
-            self._progress.note(f"answer it with: {self._follow_up('send --task')} TEXT")
+            self.print_hint()
         elif state not in states.TERMINAL:
             self._progress.note(f"follow it with: {self._follow_up('watch')}")
+
+    def print_hint(self) -> None:
+        """Prints the command that answers the question."""
+        self._progress.note(f"answer it with: {self._follow_up('send --task')} TEXT")
 
     def _follow_up(self, verb: str) -> str:
         return command_line(verb, self._id, self._client)

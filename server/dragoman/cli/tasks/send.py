@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,11 +18,12 @@ from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import Command, argument, flag, option, run_command
 from dragoman.cli.options import AgentName, Json, Save, ServerTarget
 from dragoman.cli.output import ConsoleOutput, state_name
+from dragoman.cli.tasks import answers
 from dragoman.cli.tasks.client import ProtocolOptions, check_scope, command_line, naming_agents, task_client
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.client.calls import Client
 from dragoman.client.calls import message as message_of
-from dragoman.client.content import to_part
+from dragoman.client.content import data_part, to_part
 from dragoman.client.turn_stream import first_event
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -32,6 +35,9 @@ class MessageOptions:
 
     text: Annotated[str, argument("TEXT", "The message; `-` reads it from stdin.")] = ""
     file: Annotated[list[Path] | None, option("--file", "PATH", "Attach a file; may be repeated.", "-f")] = None
+    data: Annotated[
+        list[str] | None, option("--data", "JSON|@PATH", "Attach JSON as data; may be repeated. @- reads stdin.", "-d")
+    ] = None
     task: Annotated[str, option("--task", "ID", "Send to this task: an answer, or a further message.")] = ""
     context: Annotated[str, option("--context", "ID", "Start a new task in this conversation.")] = ""
     message_bytes: Annotated[
@@ -42,12 +48,12 @@ class MessageOptions:
     ] = MAX_MESSAGE_BYTES
 
     def build(self) -> pb.Message:
-        """Builds the message. Ends the process with a usage error for unreadable files."""
-        if not self.text and not self.file:
-            raise typer.BadParameter("the message is empty; pass TEXT, or --file PATH, or both")
+        """Builds the message. Ends the process with a usage error for unreadable files and invalid JSON."""
+        if not self.text and not self.file and not self.data:
+            raise typer.BadParameter("the message is empty; pass TEXT, --data JSON, or --file PATH")
         text = sys.stdin.read() if self.text == "-" else self.text
         try:
-            parts = file_parts(self.file or (), self.message_bytes)
+            parts = [*map(read_data, self.data or ()), *file_parts(self.file or (), self.message_bytes)]
         except ValueError as error:
             raise typer.Exit(print_error(error, ExitCode.USAGE)) from error
         return message_of(text, parts=parts, task=self.task, context=self.context)
@@ -62,14 +68,15 @@ def send(
     stream: Annotated[bool, flag("--stream", "Print the answer as it is produced.")] = False,
     no_wait: Annotated[bool, flag("--no-wait", "Print the task's id and exit; the task continues.")] = False,
     save: Save = None,
-    json: Json = False,
+    as_json: Json = False,
     *,
     target: ServerTarget,
     protocol: ProtocolOptions,
 ) -> None:
     """Send a message to an agent and wait for the result.
 
-    The answer is printed on stdout, progress on stderr. Ctrl-C stops waiting; the task continues.
+    The answer is printed on stdout, progress on stderr. Ctrl-C stops waiting; the task continues. On a terminal, a
+    question of the agent is asked there; leave it with Ctrl-D.
 
     **Examples**
 
@@ -78,6 +85,8 @@ def send(
     `dragoman send "stream 5 200" --stream`
 
     `dragoman send --agent csv-profile --file sales.csv --stream`
+
+    `dragoman send --agent booking --data '{"guests": 3}'`
 
     `id=$(dragoman send "sleep 60" --no-wait); dragoman watch $id`
 
@@ -92,25 +101,41 @@ def send(
         raise typer.BadParameter("--no-wait exits before there is output to --stream; pass only one of them")
     request = message.build()
     out = ConsoleOutput(save)
-    receive = read_part if json or no_wait else out.receive  # in JSON large files are in their parts, like small ones
+    receive = (
+        read_part if as_json or no_wait else out.receive
+    )  # in JSON large files are in their parts, like small ones
     client = protocol.client(target, check_scope(agent, scope), receive)  # reports invalid combinations before a call
+    asks = answers.can_ask() and not as_json
 
-    async def deliver() -> ExitCode:
-        of_agent = client
-        if message.task and protocol.dialect != "0.1":  # whose clients choose the ids of new tasks
-            of_agent = await task_client(target, message.task, agent, scope, receive, protocol)
+    async def deliver(request: pb.Message) -> tuple[ExitCode, TaskPrinter | None]:
+        of_agent = protocol.client(target, check_scope(agent, scope), receive)
+        if request.task_id and protocol.dialect != "0.1":  # whose clients choose the ids of new tasks
+            of_agent = await task_client(target, request.task_id, agent, scope, receive, protocol)
         async with naming_agents(target, of_agent), of_agent:
             if no_wait:
-                return await _send_without_waiting(of_agent, request, out, json=json)
-            return await _send_and_wait(of_agent, request, out, json=json, stream=stream)
+                return await _send_without_waiting(of_agent, request, out, as_json=as_json), None
+            printer = TaskPrinter(of_agent, out, json=as_json, live=stream, asks=asks)
+            return await _send_and_wait(of_agent, request, printer), printer
 
-    run_command(client.address, deliver)
+    def converse() -> ExitCode:
+        """Sends, asks what the agent asks, and sends the answers: outside the loop, so that Ctrl-C ends a prompt."""
+        sent = request
+        while True:
+            code, printer = asyncio.run(deliver(sent))
+            if printer is None or (question := printer.question) is None:
+                return code
+            if (parts := answers.ask(question)) is None:
+                printer.print_hint()
+                return code
+            sent = message_of(parts=parts, task=printer.task_id)
+
+    run_command(client.address, converse)
 
 
-async def _send_without_waiting(client: Client, request: pb.Message, out: ConsoleOutput, *, json: bool) -> ExitCode:
+async def _send_without_waiting(client: Client, request: pb.Message, out: ConsoleOutput, *, as_json: bool) -> ExitCode:
     """Prints only the task's id on stdout."""
     response = await client.send(request, configuration=pb.SendMessageConfiguration(return_immediately=True))
-    if json:
+    if as_json:
         out.json(response)
     elif response.HasField("message"):
         out.message(response.message)
@@ -121,12 +146,9 @@ async def _send_without_waiting(client: Client, request: pb.Message, out: Consol
     return ExitCode.OK
 
 
-async def _send_and_wait(
-    client: Client, request: pb.Message, out: ConsoleOutput, *, json: bool, stream: bool
-) -> ExitCode:
+async def _send_and_wait(client: Client, request: pb.Message, printer: TaskPrinter) -> ExitCode:
     """Waits for the turn to end. Uses a stream, so that no proxy or wait limit ends the call early, unless the agent
     does not support streaming."""
-    printer = TaskPrinter(client, out, json=json, live=stream)
     try:
         return await printer.follow(client.stream(request))
     except ClientError as error:
@@ -134,6 +156,20 @@ async def _send_and_wait(
             raise
     response = await client.send(request)  # fails again if streaming was not the reason
     return await printer.follow(single_event(first_event(response)))
+
+
+def read_data(given: str) -> pb.Part:
+    """Returns the data part of `--data`. Raises ValueError for unreadable files and invalid JSON."""
+    try:
+        text = given
+        if given.startswith("@"):
+            text = sys.stdin.read() if given == "@-" else Path(given[1:]).read_text("utf-8")
+        return data_part(json.loads(text), "--data")
+    except OSError as error:
+        raise ValueError(f"--data {given}: {error.strerror or error}") from error
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise ValueError(f"--data: not JSON: {error.msg} at {place}; texts need quotes: '\"text\"'") from error
 
 
 def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:

@@ -14,6 +14,7 @@ from dragoman.extensions.mcp.wire.tools import NewId
 from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
+from dragoman.wire import question_forms
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -80,7 +81,7 @@ async def _send_request(
         return None
     message: dict[str, Any] = {"messageId": new_id(), "role": "ROLE_USER", "taskId": request.id}
     if answers.text is not None:
-        part = questions.answer_part(answers.text, questions.form_of(view.status_parts))
+        part = question_forms.answer_part(answers.text, question_forms.form_of(view.status_parts))
         message["parts"] = [part]
     elif key in answers.by_key:
         parts, action = questions.answer_parts(answers.by_key[key], view.status_parts, needs_auth=view.needs_auth)

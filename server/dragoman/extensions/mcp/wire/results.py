@@ -13,6 +13,7 @@ from dragoman.core.task import states
 from dragoman.extensions.mcp.wire import questions
 from dragoman.extensions.mcp.wire.envelope import CONTEXT_META, TASK_META, ClientFeatures
 from dragoman.extensions.mcp.wire.tools import ANSWER_TASK_TOOL, GET_TASK_TOOL, handle_of
+from dragoman.wire import question_forms
 from dragoman.wire.dialects import json_proto
 from dragoman.wire.json import protojson
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -109,15 +110,15 @@ def task_result(view: TaskView, *, has_output_schema: bool = False) -> dict[str,
             parts = [part for artifact in view.task.artifacts for part in _parts_of(artifact)]
             return {**_result(parts or view.status_parts), "_meta": view.meta}
         case states.FAILED | states.REJECTED | states.CANCELED:
-            text = questions.question_text(view.status_parts) or f"The task ended as {states.name(view.state)}."
+            text = question_forms.question_text(view.status_parts) or f"The task ended as {states.name(view.state)}."
             parts = [part for artifact in view.task.artifacts for part in _parts_of(artifact)]
             content = [{"type": "text", "text": text}, *_content(parts)]
             return {"content": content, "isError": True, "_meta": view.meta}
         case states.INPUT_REQUIRED | states.AUTH_REQUIRED:
-            text = questions.question_text(view.status_parts)
+            text = question_forms.question_text(view.status_parts)
             next_step = f'Answer with {ANSWER_TASK_TOOL} {{"task": "{view.handle}", "answer": ...}}'
-            form = questions.form_of(view.status_parts)
-            if form.kind != "text" or form.schema["properties"].get(questions.ANSWER, {}).get("enum"):
+            form = question_forms.form_of(view.status_parts)
+            if form.kind != "text" or form.schema["properties"].get(question_forms.ANSWER, {}).get("enum"):
                 next_step += f"; the answer has to match {orjson.dumps(form.schema).decode()}"
             text = f"The task waits for an answer: {text}\n{next_step}."
         case _:
@@ -186,7 +187,7 @@ def task_object(view: TaskView, client: ClientFeatures, now: int) -> dict[str, A
     """
     task = view.task
     shown = {**_handle_fields(view, now), "_meta": view.meta}
-    if text := questions.question_text(view.status_parts):
+    if text := question_forms.question_text(view.status_parts):
         shown["statusMessage"] = text[:MAX_PROGRESS_TEXT]
     if view.asks:
         requests = {}
@@ -256,7 +257,7 @@ def progress_text(event: pb.StreamResponse) -> str:
     """The progress in an event of a task: the text of a status, or the end of a streamed text."""
     match event.WhichOneof("payload"):
         case "status_update":
-            return questions.question_text(_parts_of(event.status_update.status.message))[:MAX_PROGRESS_TEXT]
+            return question_forms.question_text(_parts_of(event.status_update.status.message))[:MAX_PROGRESS_TEXT]
         case "artifact_update":
             texts = [part.text for part in event.artifact_update.artifact.parts if part.text]
             return "".join(texts)[-MAX_PROGRESS_TEXT:]
