@@ -172,3 +172,21 @@ def test_a_store_is_opened_despite_client_variables(tmp_path: Path) -> None:
     result = CliRunner().invoke(cli, ("keys", "create", "x", "--store", f"sqlite:///{tmp_path}/t.db"), env=environment)
     assert result.exit_code == 0, result.stderr
     assert KEY.fullmatch(result.stdout.strip())
+
+
+def test_operators_get_and_list_tasks_of_others(run: Run) -> None:
+    bob = run("keys", "create", "of-bob", "--principal", "bob").out.strip()
+    task = run("send", "echo of bob", "--no-wait", "--key", bob).out.strip()
+    assert run("watch", task, "--key", bob).code == 0
+    shown = run("get", task)
+    assert shown.code == 0, shown
+    assert f"\nof       bob; its messages are in: dragoman export {task}\n" in shown.out
+    assert shown.out.endswith("\nof bob\n")
+    assert run("get", task, "--agent", "other").code == 4
+    for words in (("--principal", "bob"), ("--text", "of bob"), ("--state", "completed", "--state", "failed")):
+        assert task in run("list", *words).out, words
+    assert run("list", "--principal", "bob", "--older-than", "1h").err == "no tasks\n"
+    refused = run("list", "--principal", "bob", "--key", bob)
+    assert (refused.code, "is for operators and viewers" in refused.err) == (3, True)
+    mine = run("send", "echo mine", "--no-wait").out.strip()
+    assert run("get", mine, "--key", bob).code == 4

@@ -51,3 +51,16 @@ def test_watch_prints_a_finished_task(dragoman: Run) -> None:
     assert (result.code, result.out) == (0, "done\n")
     failed = json.loads(dragoman("send", "fail", "--json").out)["task"]["id"]
     assert dragoman("watch", failed).code == 1
+
+
+def test_a_list_is_filtered_as_a_cancel_is(dragoman: Run) -> None:
+    kept = json.loads(dragoman("send", "echo needle", "--context", "of-filters", "--json").out)["task"]["id"]
+    dragoman("send", "fail", "--context", "of-filters")
+    assert dragoman("list", "--context", "of-filters", "--text", "needle").out.count("\n") == 1
+    found = dragoman("list", "--context", "of-filters", "--state", "completed", "--state", "canceled").out
+    assert [line.split()[3] for line in found.splitlines()] == [kept]
+    assert (
+        len(dragoman("list", "--context", "of-filters", "--state", "failed", "--state", "completed").out.splitlines())
+        == 2
+    )
+    assert dragoman("list", "--context", "of-filters", "--older-than", "1h").err == "no tasks\n"

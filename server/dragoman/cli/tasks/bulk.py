@@ -69,6 +69,12 @@ class TaskFilter:
     text: TextFilter = ""
     metadata: MetadataFilter = None
 
+    @property
+    def selects_among_all(self) -> bool:
+        """Whether an option exists for lists of all principals' tasks only."""
+        only_all = (self.principal, self.older_than, self.text, self.metadata)
+        return any(only_all) or len(self.state or ()) > 1
+
     def request(self) -> ops.ListTasksRequest:
         """Builds the filter of a request. Ends the process with a usage error for an invalid age."""
         selected = ops.ListTasksRequest(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from dragoman.calling.contents import read_part
-from dragoman.calling.errors import ClientError
+from dragoman.calling.errors import ClientError, NotFound
 from dragoman.cli import ExitCode, options, print_note
 from dragoman.cli.commands import Command, flag, option
 from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time, format_usage, state_name, text_of
+from dragoman.cli.tasks.bulk import TaskFilter
 from dragoman.cli.tasks.client import open_task_client, scope_and_agent, served_agents, unknown_agent
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.core.names import DEFAULT_SCOPE
@@ -32,18 +33,28 @@ async def get(
 ) -> None:
     """Show a task: state, status message, artifacts.
 
+    Operators and viewers also see tasks of other principals, without their messages.
+
     **Example**: `dragoman get 0199f3c2-5c1e-7000-8000-3b1f0a52c0de --history 10`
     """
     out = ConsoleOutput(save)
     async with open_task_client(target, task, agent, scope, read_part if json else out.receive) as client:
-        shown = await client.get(task, history=history if json else history or 0)
+        scope, principal = scope_and_agent(client)[0], ""
+        try:
+            shown = await client.get(task, history=history if json else history or 0)
+        except NotFound:
+            if (listed := await _task_of_others(target, task, agent, scope)) is None:
+                raise
+            shown, scope, principal = listed.task, listed.scope, listed.principal
     if json:
         out.json(shown)
         return
     out.line(f"task     {shown.id}")
     out.line(f"state    {state_name(shown.status.state)}", state=shown.status.state)
     out.line(f"since    {format_time(shown.status.timestamp)}")
-    out.line(f"scope    {scope_and_agent(client)[0]}")
+    out.line(f"scope    {scope}")
+    if principal:
+        out.line(f"of       {principal}; its messages are in: dragoman export {shown.id}")
     out.line(f"context  {shown.context_id}")
     if usage := format_usage(shown):
         out.line(f"usage    {usage}")
@@ -55,6 +66,14 @@ async def get(
         out.line()
         out.line(f"artifact {artifact.name or artifact.artifact_id}")
         out.artifacts([artifact])
+
+
+async def _task_of_others(target: options.ServerTarget, task: str, agent: str, scope: str) -> ops.ListedTask | None:
+    """The task of another principal, for operators and viewers; None if there is none, or several, or for others."""
+    request = ops.ListTasksRequest(task_id=task, agent=agent, scope=scope, include_artifacts=True)
+    async with target.operator() as operator:
+        found = (await operator.list_tasks(request)).tasks
+    return found[0] if len(found) == 1 else None
 
 
 async def watch(
@@ -89,16 +108,12 @@ async def watch(
 
 
 async def list_tasks(
-    agent: options.AgentFilter = "",
-    scope: options.ScopeFilter = "",
-    context: Annotated[str, option("--context", "ID", "Only this conversation.")] = "",
-    state: options.OneTaskState = None,
-    since: Annotated[str, option("--since", "AGE", "Only tasks that changed within this time: 30m, 12h, 7d.")] = "",
+    *,
+    tasks: TaskFilter,
     limit: Annotated[int, option("--limit", "N", "The maximum number of tasks.", "-n", min=1, max=1000)] = 20,
     wide: Annotated[bool, flag("--wide", "Also show scope, context, time and usage.", "-w")] = False,
     everyone: Annotated[bool, flag("--all", "The tasks of all callers: for operators and viewers.")] = False,
     json: options.Json = False,
-    *,
     target: options.ServerTarget,
 ) -> None:
     """List your tasks with the agents of this server, in all scopes, most recently changed first.
@@ -107,28 +122,30 @@ async def list_tasks(
     server does not tell that, of the status message: an answer, a question or an error. `--wide` adds the status
     message, scope, context, time and usage. Only terminals get a header. With `--json` each line is a task with the
     further keys `agent` and `scope`. The store also keeps the tasks of agents that the server does not serve now.
+    `--principal`, `--text`, `--metadata`, `--older-than` and several states select among the tasks of all callers.
 
     **Examples**
 
     `dragoman list --state failed --since 1h`
 
     `dragoman list --state working --json | jq -r .id`
+
+    `dragoman list --principal bob --text quota --older-than 2h`
     """
-    request = ops.ListTasksRequest(
-        agent=agent,
-        scope=scope,
-        context_id=context,
-        state=f"TASK_STATE_{state.name}" if state else None,
-        limit=limit,
-        include_artifacts=json,
-        own=not everyone,
-    )
-    oldest = options.time_option("--since", since)
+    request = tasks.request()
+    request.limit, request.include_artifacts = limit, json
+    if not everyone and not tasks.selects_among_all:
+        request.own = True
+        if request.states:
+            request.state = request.states[0]
+        request.ClearField("states")
+        request.ClearField("changed_since")
     async with target.operator() as operator:
-        tasks = (await operator.list_tasks(request)).tasks
-    if agent and not tasks and (ids := await served_agents(target)) and agent not in ids:
-        raise unknown_agent(agent, ids)
-    listed = [one for one in tasks if one.task.status.timestamp.ToMilliseconds() >= oldest]
+        response = await operator.list_tasks(request)
+    if tasks.agent and not response.tasks and (ids := await served_agents(target)) and tasks.agent not in ids:
+        raise unknown_agent(tasks.agent, ids)
+    oldest = options.time_option("--since", tasks.since)
+    listed = [one for one in response.tasks if one.task.status.timestamp.ToMilliseconds() >= oldest]
     out = ConsoleOutput()
     if json:
         for one in listed:
@@ -142,6 +159,9 @@ async def list_tasks(
     now = now_ms()
     rows = [_list_row(one, now, wide=wide) for one in listed]
     out.table(header, rows, [one.task.status.state for one in listed])
+    if out.is_terminal and len(listed) == limit and response.total > limit:
+        more = "more than " if response.total_is_minimum else ""
+        print_note(f"{limit} of {more}{response.total:,} tasks; --limit shows more")
 
 
 def _list_row(one: ops.ListedTask, now: float, *, wide: bool) -> tuple[str, ...]:
