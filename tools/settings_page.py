@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dragoman.cli.serve.options import serve_options
+from dragoman.cli.serve.options import MOST_USED, serve_options
 from dragoman.ports.extension import Option
 from dragoman.settings.sources import ENV_PREFIX
 from tools.pages import ROOT
@@ -16,7 +16,7 @@ PAGE: Final = ROOT / "docs" / "reference" / "settings.md"
 HEAD: Final = f"""\
 # Settings
 
-`make settings` writes this page from the options of `dragoman serve`; `dragoman serve --help` shows the same texts.
+`dragoman serve --help` shows the settings of most servers, marked with ★ here, `dragoman serve --help-all` all of them.
 
 Each setting can be given in three ways: as an option (`--log-format json`), as an environment variable
 (`{ENV_PREFIX}LOG_FORMAT=json`) or in a TOML file (`log-format = "json"` or `log_format = "json"`). If a setting is
@@ -63,7 +63,8 @@ def rows(options: Sequence[Option]) -> Iterator[str]:
         assert match is not None
         default = match["default"] or ("off" if option.kind is bool else "")
         cells = (match["what"].replace("*", "\\*"), default.replace("*", "\\*"))
-        yield f"| {_code(written)} | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+        star = " ★" if option.name in MOST_USED else ""
+        yield f"| {_code(written)}{star} | " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
 def _code(text: str) -> str:

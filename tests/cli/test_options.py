@@ -12,6 +12,8 @@ import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import Server, clean_environment
 
+from dragoman.cli.serve.options import MOST_USED, serve_options
+
 pytestmark = pytest.mark.longest
 
 BINARY = Path(sys.executable).with_name("dragoman")
@@ -50,6 +52,24 @@ def test_flags_have_no_type_in_the_help(dragoman: Run) -> None:
         shown = dragoman(*arguments, "--help").out
         assert "--help" in shown
         assert "<bool>" not in shown
+
+
+def test_the_help_of_serve_shows_the_most_used_settings_and_all_on_request(
+    dragoman: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    names = {"--" + one.name.replace("_", "-") for options in serve_options().values() for one in options}
+    short, every = dragoman("serve", "--help").out, dragoman("serve", "--help-all").out
+    shown = {"--" + name.replace("_", "-") for name in MOST_USED}
+    assert {name for name in names if f"\u2502 {name} " in short} == shown
+    spellings = {
+        (one.kind is bool and one.value) or "--" + one.name.replace("_", "-")
+        for options in serve_options().values()
+        for one in options
+    }
+    assert [name for name in spellings if f"  {name}" not in every] == []
+    assert max(map(len, every.splitlines())) <= 80
+    assert "\nStore:\n" in every
 
 
 def test_agents_and_tasks_of_the_server_are_completed(served: Server, dragoman: Run) -> None:

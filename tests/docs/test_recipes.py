@@ -79,7 +79,7 @@ print(load_settings({}).limits.max_foo, load_settings({"max_foo": "9"}).limits.m
 def test_a_setting_is_added_in_one_place(copy: Copy) -> None:
     title = '    """Sizes, counts and waits."""\n\n    title: ClassVar[str] = "Limits"\n'
     copy.add("settings/groups.py", title, '\n    max_foo: int = setting(7, "N", "Foos of a caller. [7]", ge=1)\n')
-    assert "--max-foo" in copy.run("-m", "dragoman", "serve", "--help")
+    assert "--max-foo" in copy.run("-m", "dragoman", "serve", "--help-all")
     assert copy.run("-c", PRINTS_A_SETTING, DRAGOMAN_MAX_FOO="8") == "8 9\n"  # from the environment, and given
     assert copy.places == 1
 

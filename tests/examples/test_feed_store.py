@@ -91,7 +91,7 @@ def test_the_commands_know_an_installed_extension(tmp_path: Path, installed: Pat
     (tmp_path / "dragoman.toml").write_text("[extensions.feed]\nsync = true\n")
     assert "feed-sync                     true" in run(installed, "config", "show", cwd=tmp_path)
     (tmp_path / "dragoman.toml").unlink()
-    assert "--feed-sync" in run(installed, "serve", "--help", cwd=tmp_path)
+    assert "--feed-sync" in run(installed, "serve", "--help-all", cwd=tmp_path)
     variable = run(installed, "config", "show", cwd=tmp_path, DRAGOMAN_FEED_SYNC="maybe")
     assert "DRAGOMAN_FEED_SYNC (environment): must be true or false" in variable.replace('"maybe" ', "")
 

@@ -115,7 +115,7 @@ def test_an_empty_variable_counts_as_unset(monkeypatch: pytest.MonkeyPatch) -> N
     [
         ("DRAGOMAN_API_KEY", "did you mean DRAGOMAN_API_KEYS?"),
         ("dragoman_log_fromat", "did you mean DRAGOMAN_LOG_FORMAT?"),
-        ("DRAGOMAN_QQ_77", "remove it; `dragoman serve --help` lists the settings"),
+        ("DRAGOMAN_QQ_77", "remove it; `dragoman serve --help-all` lists them"),
     ],
 )
 def test_an_unknown_variable_is_rejected_with_the_nearest_name(
@@ -159,7 +159,7 @@ def test_an_invalid_line_of_the_file_is_reported_with_the_file() -> None:
     with pytest.raises(SettingsError) as caught:
         load_settings({})
     first, second = sorted(str(caught.value).splitlines())
-    assert first == "blue (dragoman.toml): is not a setting; remove it; `dragoman serve --help` lists the settings"
+    assert first == "blue (dragoman.toml): is not a setting; remove it; `dragoman serve --help-all` lists them"
     assert second == "error-table (dragoman.toml): \"0.9\" must be '1.0.1' or '1.0.0'"
 
 
@@ -172,7 +172,7 @@ def test_an_unknown_name_in_the_file_is_rejected_with_the_nearest_name() -> None
 def test_an_option_of_the_command_line_only_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -> None:
     options = {one.name for one in load_command("serve").params if one.name not in setting_fields()}
     files = {*map(file_setting, secret_options())}
-    assert {*COMMAND_LINE_ONLY} == options - {"supervised", "reloading", "help"} - files
+    assert {*COMMAND_LINE_ONLY} == options - {"supervised", "reloading", "help", "help_all"} - files
     Path("dragoman.toml").write_text("reload = true\n")
     with pytest.raises(SettingsError, match=r"^reload \(dragoman\.toml\): exists on the command line only: --reload$"):
         load_settings({})

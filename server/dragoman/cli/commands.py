@@ -10,6 +10,7 @@ from functools import partial, wraps
 from typing import Any, NoReturn
 
 import typer
+import typer.core
 
 from dragoman.calling import tls
 from dragoman.calling.errors import ClientError, NotFound, is_resolution_failure
@@ -50,6 +51,7 @@ class Command:
     options: Callable[[], Iterable[inspect.Parameter]] = tuple
     help: Callable[[Callable[..., Any]], str | None] = inspect.getdoc  # the help of its function
     context_settings: Mapping[str, Any] | None = None  # those of typer
+    kind: type[typer.core.TyperCommand] = typer.core.TyperCommand
 
     def add_to(self, cli: typer.Typer, name: str) -> None:
         signature = inspect.signature(self.function, eval_str=True)
@@ -76,7 +78,7 @@ class Command:
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         settings = dict(self.context_settings) if self.context_settings else None
-        cli.command(name, help=self.help(self.function), context_settings=settings)(command)
+        cli.command(name, cls=self.kind, help=self.help(self.function), context_settings=settings)(command)
 
 
 @dataclass(frozen=True, slots=True)

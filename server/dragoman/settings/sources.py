@@ -117,8 +117,8 @@ def _explain_unknown_name(name: str, known: Iterable[str], prefix: str = "") -> 
     if name.lower() in COMMAND_LINE_ONLY:
         return f"exists on the command line only: --{name.lower()}"
     similar = difflib.get_close_matches(name, sorted(known), 1)
-    hint = f"did you mean {prefix}{similar[0]}?" if similar else "remove it; `dragoman serve --help` lists the settings"
-    return f"is not a setting; {hint}"
+    advice = f"did you mean {prefix}{similar[0]}?" if similar else "remove it; `dragoman serve --help-all` lists them"
+    return f"is not a setting; {advice}"
 
 
 def explain_setting_error(

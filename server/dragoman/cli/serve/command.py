@@ -21,7 +21,13 @@ import typer
 
 from dragoman.cli import ExitCode, format_count, logs, process_setup
 from dragoman.cli.commands import Command, argument, flag, option
-from dragoman.cli.serve.options import help_with_examples, option_parameters, serve_options
+from dragoman.cli.serve.options import (
+    ShortHelp,
+    help_with_examples,
+    option_parameters,
+    print_all_options,
+    serve_options,
+)
 from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.cli.standard_streams import write_if_possible
@@ -41,6 +47,9 @@ def serve(
     ] = None,
     *,
     token_file: Annotated[str | None, option("--token-file", "PATH", "File with the value of --token. [none]")] = None,
+    help_all: Annotated[
+        bool, flag("--help-all", "Show all options, by section.", is_eager=True, callback=print_all_options)
+    ] = False,
     reload: Annotated[bool, flag("--reload", "Restart when the app's files change; for development.")] = False,
     supervised: Annotated[int | None, typer.Option("--supervised", hidden=True)] = None,
     reloading: Annotated[int | None, typer.Option("--reloading", hidden=True)] = None,
@@ -48,9 +57,9 @@ def serve(
 ) -> int:
     """Serve agents over A2A: gRPC, REST and JSON-RPC, with tasks on disk.
 
-    Each option except --reload can also be set as DRAGOMAN_NAME in the environment or, except --config, as NAME in a
-    TOML file. The command line takes precedence, then the environment. Ctrl-C waits for running turns to end; a second
-    Ctrl-C stops at once.
+    These are the most used options; --help-all shows all. Each except --reload can also be set as DRAGOMAN_NAME in the
+    environment or, except --config, as NAME in a TOML file. The command line takes precedence, then the environment.
+    Ctrl-C waits for running turns to end; a second Ctrl-C stops at once.
 
     Without --api-keys, --issuers, --token or --tls-client-ca there is no authentication, and the server accepts only
     loopback addresses.
@@ -69,6 +78,7 @@ def serve(
 
     `dragoman serve agents.py --tls-cert server.pem --tls-key server.key`  with TLS
     """
+    del help_all  # its callback has ended the process
     options |= {"app": app, "token_file": token_file}
     arguments = {name: None if value == [] else value for name, value in options.items()}
     if reload:
@@ -351,4 +361,6 @@ def sample_part(spec: AgentSpec) -> dict[str, Any]:
     return {"raw": base64.b64encode(b"hello").decode(), "mediaType": modes[0] if modes else "text/plain"}
 
 
-COMMANDS: Final = {"serve": Command(serve, lambda: option_parameters(serve_options()), help_with_examples)}
+COMMANDS: Final = {
+    "serve": Command(serve, lambda: option_parameters(serve_options()), help_with_examples, kind=ShortHelp)
+}

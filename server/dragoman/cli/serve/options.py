@@ -9,6 +9,7 @@ from functools import cache
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand, TyperOption
 
 from dragoman.ports.extension import Option
 from dragoman.settings.extensions import bus_schemes, extension_options, installed_extensions, store_schemes
@@ -39,6 +40,37 @@ WORKER_SETTINGS: Final = frozenset(
 """Settings of a server that workers have, too."""
 
 
+MOST_USED: Final = (
+    *("config", "http", "grpc", "store", "bus", "upstream", "executor_python", "api_keys", "issuers", "public_url"),
+    *("tls_cert", "tls_key", "slots", "retention", "log_format"),
+)
+"""Settings of most servers, the first that people look for. The help of `serve` shows these; `--help-all` shows all."""
+
+
+class ShortHelp(TyperCommand):
+    """A command whose help shows the most used settings only. Shells complete all of them."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        of_settings = {one.name for options in serve_options().values() for one in options}
+        for parameter in self.params:
+            if isinstance(parameter, TyperOption) and parameter.name in of_settings:
+                parameter.hidden = parameter.name not in MOST_USED
+                parameter.rich_help_panel = None
+        super().format_help(ctx, formatter)
+
+
+def print_all_options(context: typer.Context, given: bool) -> None:
+    """Prints the options of `serve` by heading, and ends the process. No name is cut, however narrow the terminal."""
+    if not given:
+        return
+    formatter = context.make_formatter()
+    for heading, options in serve_options().items():
+        with formatter.section(heading or "Server"):
+            formatter.write_dl([(f"{_spelling(one)} {_value(one)}".strip(), one.help) for one in options])
+    typer.echo(formatter.getvalue().strip())
+    raise typer.Exit
+
+
 def worker_options() -> Mapping[str, Sequence[Option]]:
     """The options that workers have, too, also of extensions, by heading. Raises SettingsError."""
     by_heading = {
@@ -55,15 +87,22 @@ def help_with_examples(function: Callable[..., Any]) -> str:
     return (function.__doc__ or "").replace("{examples}", "\n\n    ".join(lines))
 
 
+def _spelling(option: Option) -> str:
+    return (option.kind is bool and option.value) or "--" + option.name.replace("_", "-")
+
+
+def _value(option: Option) -> str:
+    return "" if option.kind is bool else option.value
+
+
 def option_parameters(by_heading: Mapping[str, Sequence[Option]]) -> Iterator[inspect.Parameter]:
     """The options as parameters of a command function. The default is None: not given."""
     for heading, options in by_heading.items():
         for option in options:
-            flag = option.kind is bool
             declaration = typer.Option(
-                (flag and option.value) or "--" + option.name.replace("_", "-"),
+                _spelling(option),
                 help=option.help,
-                metavar=" " if flag and not option.value else None if flag else option.value,
+                metavar=_value(option) or (" " if option.kind is bool and not option.value else None),
                 rich_help_panel=heading or None,
                 show_default=False,
             )
