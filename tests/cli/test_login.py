@@ -80,6 +80,12 @@ def test_commands_use_the_server_and_the_key_of_the_profile(run: Run, secured: S
     assert key[1] not in listed.out
 
 
+def test_a_key_may_be_on_the_command_line(run: Run, secured: Server, key: tuple[Path, str]) -> None:
+    assert "as alice" in run("login", secured.http, "--key", key[1]).out
+    refused = run("login", secured.http, "--key", "drg_wrong")
+    assert (refused.code, "nothing was stored" in refused.err) == (3, True)
+
+
 def test_over_grpc_a_key_is_checked_too(run: Run, secured: Server, key: tuple[Path, str]) -> None:
     result = run("login", f"grpc://{secured.grpc}", "--profile", "staging", "--json", stdin=key[1])
     assert json.loads(result.out) == {"profile": "staging", "server": f"grpc://{secured.grpc}", "key": "file"}

@@ -119,6 +119,9 @@ def test_the_store_of_a_running_server_is_not_opened(tmp_path: Path) -> None:
 
 
 def test_invalid_settings_are_reported() -> None:
+    done = CliRunner().invoke(cli, ["doctor", "--store", "memory:", "--tls-cert", "absent.pem"])
+    assert done.exit_code == 1
+    assert "FAIL  certificate  --tls-cert, --tls-key: one is set without the other" in done.stdout
     done = CliRunner().invoke(cli, ["doctor", "--store", "nowhere"])
     assert done.exit_code == 2
     assert done.stdout.startswith("FAIL  settings")

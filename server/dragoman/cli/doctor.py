@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import orjson
 import typer
 
 from dragoman.cli import ExitCode
-from dragoman.cli.commands import Command, argument, flag, option
+from dragoman.cli.commands import Command, argument, flag
+from dragoman.cli.serve.options import ShortHelp, option_parameters, serve_options
 from dragoman.settings.settings import SettingsError, load_settings
 from dragoman.wiring.doctor import run_checks
 
@@ -18,27 +18,21 @@ _LEVEL_LABELS = {"ok": "ok  ", "warn": "WARN", "fail": "FAIL"}
 
 async def doctor(
     app: Annotated[str | None, argument("APP", "As for `serve`. [the playground]")] = None,
-    config: Annotated[
-        Path | None, option("--config", "PATH", "A settings file in TOML. [dragoman.toml, if it exists]")
-    ] = None,
-    store: Annotated[str | None, option("--store", "URL", "As for `serve`.")] = None,
-    http: Annotated[str | None, option("--http", "HOST:PORT", "As for `serve`.")] = None,
-    grpc: Annotated[str | None, option("--grpc", "HOST:PORT", "As for `serve`.")] = None,
     json: Annotated[bool, flag("--json", "Print one JSON object per line.")] = False,
+    **options: Any,
 ) -> ExitCode:
     """Check settings, agents, ports, certificates, store and bus of a server.
 
-    Uses the settings that `dragoman serve` would use here, including environment variables and `dragoman.toml`. Each
-    line shows one finding, and what to do about it if it is not ok. Tasks are read only if no server has the store
-    open.
+    Takes every option of `dragoman serve`, and uses the settings that it would use here, including the environment and
+    `dragoman.toml`. Each line shows one finding, and what to do about it if it is not ok. Tasks are read only if no
+    server has the store open.
 
     **Example**: `dragoman doctor agents.py --store sqlite:////var/lib/dragoman/tasks.db`
 
     **Exit codes**: 0 no check fails; 1 a check fails; 2 the settings are invalid.
     """
-    options = {"app": app, "config": config, "store": store, "http": http, "grpc": grpc}
     try:
-        settings = load_settings(options)
+        settings = load_settings({name: value for name, value in options.items() if value != []} | {"app": app})
     except SettingsError as error:
         typer.echo(f"{_LEVEL_LABELS['fail']}  settings     {error}")
         return ExitCode.USAGE
@@ -54,4 +48,4 @@ async def doctor(
     return ExitCode.FAILED if failed else ExitCode.OK
 
 
-COMMANDS: Final = {"doctor": Command(doctor)}
+COMMANDS: Final = {"doctor": Command(doctor, lambda: option_parameters(serve_options()), kind=ShortHelp)}

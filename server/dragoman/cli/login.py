@@ -30,6 +30,9 @@ def login(
     profile: ProfileName = "",
     list_all: Annotated[bool, flag("--list", "List the profiles, without keys.")] = False,
     json: Json = False,
+    key: Annotated[
+        str, option("--key", "KEY", "The key; other users of this machine can read command lines. [it is asked for]")
+    ] = "",
     ca: Ca = None,
     cert: Cert = None,
 ) -> ExitCode:
@@ -57,7 +60,7 @@ def login(
         raise typer.BadParameter(f'--profile: "{name}" must be 1 to 64 letters, digits, ".", "_" and "-"')
     known = profiles.read_profiles().get(name)
     server = check_server(address or (known.server if known else DEFAULT_SERVER)).rstrip("/")
-    wanted = profiles.Profile(server, read_key(server), ca=_absolute(ca), cert=_absolute(cert))
+    wanted = profiles.Profile(server, read_key(server, key), ca=_absolute(ca), cert=_absolute(cert))
     return run_command(server, partial(log_in, name, wanted, json=json))
 
 
@@ -75,10 +78,12 @@ def logout(profile: ProfileName = "") -> ExitCode:
     return ExitCode.OK
 
 
-def read_key(server: str) -> str:
-    """Reads a key without echo, or the first line of stdin if that is not a terminal. Exits for an invalid one."""
-    prompt = f"API key for {server} (empty for none): "
-    key = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
+def read_key(server: str, key: str = "") -> str:
+    """Returns a key, or reads one: without echo, or the first line of stdin if that is not a terminal. Exits for an
+    invalid one."""
+    if not key:
+        prompt = f"API key for {server} (empty for none): "
+        key = getpass.getpass(prompt) if sys.stdin.isatty() else sys.stdin.readline()
     try:
         return check_header_secret(key.strip(), "the key")
     except ValueError as error:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import resource
 import shutil
-import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, aclosing
@@ -33,7 +32,7 @@ from dragoman.settings.extensions import FoundExtension, found_extensions, used_
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite.cold.backup import blob_folder, missing_blobs
 from dragoman.wiring.agent_loader import LoadError, load_own_app
-from dragoman.wiring.infra import bind_error, open_bus, open_store
+from dragoman.wiring.infra import bind_error, open_bus, open_store, open_tls
 from dragoman.wiring.store_lock import StoreFileError, StoreInUseError, hold_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -159,16 +158,17 @@ def _check_port(option: str, address: Address, holder: str) -> Finding:
 
 
 async def check_certificate(settings: Settings) -> list[Finding]:
-    if settings.tls.cert is None or settings.tls.key is None:
+    try:
+        async with AsyncExitStack() as stack:
+            open_tls(stack, settings)
+    except SettingsError as error:
+        return [Finding("fail", "certificate", str(error), "see docs/how-to/tls.md")]
+    if settings.tls.cert is None:
         if settings.listen.is_loopback:
             return []
         warning = "the ports are not encrypted, and other machines can reach them"
         return [Finding("warn", "certificate", warning, "set --tls-cert and --tls-key, or use a proxy that encrypts")]
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls.cert, settings.tls.key)
-        ends = x509.load_pem_x509_certificate(settings.tls.cert.read_bytes()).not_valid_after_utc
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        return [Finding("fail", "certificate", f"{settings.tls.cert}: {error}", "see docs/how-to/tls.md")]
+    ends = x509.load_pem_x509_certificate(settings.tls.cert.read_bytes()).not_valid_after_utc
     left = (ends - datetime.now(UTC)).total_seconds()
     level: FindingLevel = "ok" if left > EXPIRY_WARNING_SECONDS else "warn" if left > 0 else "fail"
     validity = f"{'valid until' if left > 0 else 'expired on'} {ends:%Y-%m-%d}"
