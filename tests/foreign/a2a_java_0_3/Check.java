@@ -373,12 +373,13 @@ final class Check {
 
     /** On a server whose cards declare no capability; the caller's own card promises all, since the SDK looks at it. */
     private static void refusals(Checks<Caller> checks, AgentCard served, TransportProtocol transport) {
-        checks.add("the card declares nothing", "refusals", caller -> {
+        var operation = transport == TransportProtocol.HTTP_JSON ? "" : "refusals";  // there errors have no types
+        checks.add("the card declares nothing", operation, caller -> {
             Checks.equal("Bare", served.name());
             Checks.yes(!served.capabilities().streaming() && !served.capabilities().pushNotifications(), served);
         });
-        checks.add("what needs no capability works", "refusals", caller -> Checks.equal("hello", text(caller.send("hello"))));
-        checks.add("webhooks are not supported", "refusals", caller -> {
+        checks.add("what needs no capability works", operation, caller -> Checks.equal("hello", text(caller.send("hello"))));
+        checks.add("webhooks are not supported", operation, caller -> {
             var off = PushNotificationNotSupportedError.class;
             var task = caller.send("hello").getId();
             var get = new GetTaskPushNotificationConfigParams(task, CONFIG);
@@ -390,7 +391,7 @@ final class Check {
             refused(caller, off, () -> caller.blocking.deleteTaskPushNotificationConfigurations(delete, CONTEXT));
         });
         if (transport != TransportProtocol.HTTP_JSON) {  // as `streamErrors`
-            checks.add("streams are an unsupported operation", "refusals", caller -> {
+            checks.add("streams are an unsupported operation", operation, caller -> {
                 var task = caller.send("hello").getId();
                 refused(caller, UnsupportedOperationError.class, () -> caller.stream(message("hello", null)));
                 refused(caller, UnsupportedOperationError.class, () -> caller.follow(task).all());

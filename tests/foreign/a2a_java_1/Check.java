@@ -334,25 +334,26 @@ final class Check {
 
     /** On a server whose cards declare no capability; the caller's own card promises all, since the SDK looks at it. */
     private static void refusals(Checks<Caller> checks, AgentCard served, TransportProtocol transport) {
-        checks.add("the card declares nothing", "refusals", caller -> {
+        var operation = transport == TransportProtocol.HTTP_JSON ? "" : "refusals";  // there errors have no types
+        checks.add("the card declares nothing", operation, caller -> {
             Checks.equal("Bare", served.name());
             var declared = served.capabilities();
             Checks.yes(!declared.streaming() && !declared.pushNotifications() && !declared.extendedAgentCard(), served);
         });
-        checks.add("what needs no capability works", "refusals", caller -> Checks.equal("hello", text(caller.send("hello"))));
-        checks.add("an extension that is required has to be named", "refusals", caller -> {
+        checks.add("what needs no capability works", operation, caller -> Checks.equal("hello", text(caller.send("hello"))));
+        checks.add("an extension that is required has to be named", operation, caller -> {
             var params = MessageSendParams.builder().message(message("hello", null)).tenant("strict").build();
             refused(caller, ExtensionSupportRequiredError.class,
                     () -> caller.blocking.sendMessage(params, List.of(), null, CONTEXT));
         });
         if (transport == TransportProtocol.JSONRPC) {  // as `streamErrors`
-            checks.add("streams are an unsupported operation", "refusals", caller -> {
+            checks.add("streams are an unsupported operation", operation, caller -> {
                 var task = caller.send("hello").id();
                 refused(caller, UnsupportedOperationError.class, () -> caller.stream(message("hello", null)));
                 refused(caller, UnsupportedOperationError.class, () -> caller.follow(task).all());
             });
         } else {  // over JSON-RPC this SDK cannot read the answer to that
-            checks.add("an extended card is an unsupported operation", "refusals", caller ->
+            checks.add("an extended card is an unsupported operation", operation, caller ->
                     refused(caller, UnsupportedOperationError.class, () -> caller.blocking.getExtendedAgentCard(CONTEXT)));
         }
     }

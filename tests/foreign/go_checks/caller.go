@@ -62,7 +62,7 @@ type Page struct {
 	Next  string
 }
 
-// Errors of the SDK that the checks tell apart with errors.Is. ContentType is nil if its transport has none.
+// Errors of the SDK that the checks tell apart with errors.Is. The last four are nil where its transport has none.
 type Errors struct{ NotFound, NotCancelable, InvalidParams, ContentType, Unsupported, NoPush, Extension error }
 
 // Caller is the client of an SDK on one transport.

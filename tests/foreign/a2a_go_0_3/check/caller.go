@@ -27,7 +27,7 @@ func (c *caller) Errors() checks.Errors {
 		NoPush: a2a.ErrPushNotificationNotSupported,
 	}
 	if c.binding == a2a.TransportProtocolGRPC { // only the status code is read
-		found.ContentType, found.NoPush = nil, a2a.ErrUnsupportedOperation
+		found.ContentType, found.NoPush = nil, nil
 	}
 	return found
 }

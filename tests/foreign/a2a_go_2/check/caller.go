@@ -28,8 +28,8 @@ func (c *caller) Errors() checks.Errors {
 		ContentType: a2a.ErrUnsupportedContentType, Unsupported: a2a.ErrUnsupportedOperation,
 		NoPush: a2a.ErrPushNotificationNotSupported, Extension: a2a.ErrExtensionSupportRequired,
 	}
-	if c.old && c.binding == a2a.TransportProtocolGRPC { // only the status code is read; 1.0 has another for the last two
-		found.ContentType, found.Unsupported, found.NoPush = nil, a2a.ErrInternalError, a2a.ErrInternalError
+	if c.old && c.binding == a2a.TransportProtocolGRPC { // only the status code is read, as 1.0 has them
+		found.ContentType, found.Unsupported, found.NoPush = nil, nil, nil
 	}
 	return found
 }
