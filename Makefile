@@ -53,7 +53,8 @@ cluster: $(ENV) ## run PostgreSQL, NATS, two servers, two workers and clients on
 
 # ---------------------------------------------------------------- tests
 
-# Test files are grouped by the marker at their beginning (pyproject.toml); `make test` runs those without one.
+# Test files are grouped by the marker at their beginning (pyproject.toml); `make test` runs those without one. With
+# `--dist worksteal` most files stay at one worker, so that what a module starts or builds is not made twice.
 
 test: $(ENV) ## run the tests of core and adapters as without extras, except long and browser tests (ARGS="-k name")
 	@PYTHONPATH=$(CURDIR)/tests/without_extras python -m pytest -n 2 --groups short $(ARGS)
@@ -75,13 +76,13 @@ long: $(ENV) ## run the long tests
 	@python -m pytest -n 3 --durations=12 --groups long $(ARGS)
 
 longest: $(ENV) ## run the longest tests: abuse, overload, upgrades, executors, many workers, PostgreSQL behind a pooler
-	@python -m pytest -n 2 --groups longest $(ARGS)
+	@python -m pytest -n 2 --dist worksteal --groups longest $(ARGS)
 
 upgrade: $(ENV) ## test upgrades from the last release, to a future schema and back, under load, on both stores (FROM=a tag or wheel)
 	@$(if $(FROM),UPGRADE_FROM=$(FROM)) python -m pytest tests/cli/serve/test_upgrade.py $(ARGS)
 
 coverage: $(ENV) chromium ## run the tests of test, long and browser with line coverage; fails below the threshold
-	@python -m pytest -n 2 --cov --cov-report=term --groups short,long,browser
+	@python -m pytest -n 2 --dist worksteal --cov --cov-report=term --groups short,long,browser
 
 # ---------------------------------------------------------------- tests: fuzzing
 

@@ -17,7 +17,7 @@ import stat
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import cycle
@@ -71,6 +71,7 @@ class Server:
         self.port = free_port()
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
+        self._templates: set[str] = set()
         # PostgreSQL does not run as root.
         self._user = "nobody" if os.geteuid() == 0 else None
         if self._user:
@@ -157,13 +158,21 @@ class Server:
         return f"postgresql://{user}@127.0.0.1:{self.port}/{database}"
 
     @asynccontextmanager
-    async def database(self, name: str) -> AsyncIterator[str]:
-        """Creates an empty database while the block runs; yields its URL."""
-        await self._execute(f'CREATE DATABASE "{name}"')
+    async def database(self, name: str, template: str = "template1") -> AsyncIterator[str]:
+        """Creates a database, empty by default, while the block runs; yields its URL."""
+        await self._execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         try:
             yield self.url(name)
         finally:
             await self._execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+    async def filled(self, template: str, fill: Callable[[str], Awaitable[None]]) -> str:
+        """The name of a template: a database that `fill` was called with, once for this server."""
+        if template not in self._templates:
+            await self._execute(f'CREATE DATABASE "{template}"')
+            await fill(self.url(template))
+            self._templates.add(template)
+        return template
 
     async def _execute(self, sql: str) -> None:
         import asyncpg  # most of the tests run without the extra
@@ -227,19 +236,23 @@ def postgres() -> Iterator[Server]:
 @pytest.fixture
 async def postgres_url(postgres: Server, request: pytest.FixtureRequest) -> AsyncIterator[str]:
     """An empty database for one test."""
-    name = f"t{os.getpid()}_{next(_numbers)}"
-    async with postgres.database(name) as url:
+    async with postgres.database(new_name()) as url:
         yield url
 
 
 @pytest.fixture
 def postgres_database(postgres: Server) -> Iterator[str]:
     """The same for a test that runs no event loop."""
-    name = f"t{os.getpid()}_{next(_numbers)}"
+    name = new_name()
     options = ("-h", "127.0.0.1", "-p", str(postgres.port), "-U", "postgres")
     postgres.run("createdb", *options, name)
     yield postgres.url(name)
     postgres.run("dropdb", *options, "--force", name)
+
+
+def new_name() -> str:
+    """The name of a database for one test."""
+    return f"t{os.getpid()}_{next(_numbers)}"
 
 
 _numbers = iter(range(1, 1_000_000))

@@ -108,17 +108,33 @@ class Environment:
                 shutil.copy(path, self.folder)
 
     def _make_java(self, manifest: Path) -> None:
-        """Compiles the sources. A class in the manifest's folder becomes a script, with its name in lower case."""
+        """Compiles the sources. A class in the manifest's folder becomes a script, with its name in lower case.
+
+        A folder below with a manifest of its own is a server on Quarkus, and becomes a script with the folder's name.
+        """
+        servers = [path.parent for path in self.sources if path.name == "pom.xml" and path != manifest]
+        for server in servers:
+            self._make_quarkus(server)
         jars = self.folder / "classpath"
         _run([*maven(), "--file", manifest, CLASSPATH, f"-Dmdep.outputFile={jars}"], self.folder)
         classpath = f"{self.folder / 'classes'}:{jars.read_text('utf-8')}"
-        sources = [path for path in self.sources if path.suffix == ".java"]
+        sources = [path for path in self.sources if path.suffix == ".java" and path.parent not in servers]
         _run(["javac", "-nowarn", "-cp", classpath, "-d", self.folder / "classes", *sources], self.folder)
         for path in sources:
             if path.parent == manifest.parent:  # not what clients share
-                script = self.folder / path.stem.lower()
-                script.write_text(f'#!/bin/sh\nexec java -cp "{classpath}" {path.stem} "$@"\n', "utf-8")
-                script.chmod(0o755)
+                self._write_script(path.stem.lower(), f'java -cp "{classpath}" {path.stem}')
+
+    def _make_quarkus(self, source: Path) -> None:
+        """Packages a server in a copy of its folder: Maven writes beside the manifest."""
+        copied = self.folder / "packages" / source.name
+        shutil.copytree(source, copied)
+        _run([*maven(), "-Dmaven.test.skip=true", "package"], copied)
+        self._write_script(source.name, f'java -jar "{copied}/target/quarkus-app/quarkus-run.jar"')
+
+    def _write_script(self, name: str, command: str) -> None:
+        script = self.folder / name
+        script.write_text(f'#!/bin/sh\nexec {command} "$@"\n', "utf-8")
+        script.chmod(0o755)
 
 
 CLASSPATH: Final = "org.apache.maven.plugins:maven-dependency-plugin:2.8:build-classpath"

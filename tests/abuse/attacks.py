@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+import sys
 import time
 import zlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Final
 
@@ -33,7 +34,7 @@ from tests.abuse.schema_attacks import schema_patterns, schema_references, schem
 
 from dragoman.core.task import frames
 
-Attack = Callable[[str, str, float], Awaitable[int]]
+Attack = Callable[[str, str, float], Coroutine[Any, Any, int]]
 """Arguments: HTTP address, gRPC address, seconds."""
 
 LIST: Final = "/lf.a2a.v1.A2AService/ListTasks"
@@ -422,12 +423,12 @@ BOUNDED_STEPS: Final = frozenset(
 """Attacks during which no step of the loop may take long. Requests near the maximum size are parsed in one step."""
 
 
-async def main(name: str, http: str, grpc_address: str, seconds: str) -> None:
-    """Runs one attack and prints what it returns."""
-    print(await ATTACKS[name](http, grpc_address, float(seconds)))
+def main() -> None:
+    """Runs the attack of each line of the input (name, HTTP address, gRPC address, seconds). Prints what it returns."""
+    for line in sys.stdin:
+        name, http, grpc_address, seconds = line.split()
+        print(asyncio.run(ATTACKS[name](http, grpc_address, float(seconds))), flush=True)
 
 
 if __name__ == "__main__":
-    import sys
-
-    asyncio.run(main(*sys.argv[1:]))
+    main()

@@ -11,13 +11,17 @@ import asyncio
 import json
 import os
 import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
 from tests.abuse.attacks import ATTACKS, BOUNDED_STEPS, SETTINGS
 from tests.abuse.grpc_attacks import grpc_large_messages, grpc_stalled_messages
-from tests.overload.programs import peak_memory, program, read_line
+from tests.cli.server import clean_environment
+from tests.overload.programs import ROOT, peak_memory, program, read_line
 
 pytestmark = pytest.mark.longest
 
@@ -34,10 +38,48 @@ END_TIMEOUT: Final = 120.0
 """Seconds in which calls that were accepted during an attack have ended."""
 
 
+class Attacker:
+    """A process that attacks, once for all tests: the libraries of every attack take longer than an attack."""
+
+    def __init__(self) -> None:
+        self._process = self._started()
+
+    def attack(self, name: str, http: str, grpc: str) -> int:
+        """Attacks, and returns how many requests were sent. A process that an attack has ended is started again."""
+        if self._process.poll() is not None:
+            self._process = self._started()
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{name} {http} {grpc} {SECONDS}\n")
+        self._process.stdin.flush()
+        return int(self._process.stdout.readline())
+
+    def stop(self) -> None:
+        self._process.communicate(timeout=60)
+
+    @staticmethod
+    def _started() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.abuse.attacks"],
+            cwd=ROOT,
+            env={**clean_environment(), "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+
+@pytest.fixture(scope="module")
+def attacker() -> Iterator[Attacker]:
+    attacker = Attacker()
+    yield attacker
+    attacker.stop()
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 @pytest.mark.parametrize("name", ATTACKS)
 async def test_an_attack_neither_blocks_others_nor_exhausts_memory(
-    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    name: str, attacker: Attacker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     settings = {"http": "127.0.0.1:0", "grpc": "127.0.0.1:0", "store": f"sqlite:///{tmp_path}/tasks.db"}
     settings |= SETTINGS.get(name, {})
@@ -48,8 +90,7 @@ async def test_an_attack_neither_blocks_others_nor_exhausts_memory(
             assert await read_line(probe) == "probing"
             server.stdin.write(b"steps\n")  # forgets the first use of modules and caches
             await read_line(server)
-            async with program("tests.abuse.attacks", name, addresses["http"], addresses["grpc"], SECONDS) as attacker:
-                count = int(await read_line(attacker))
+            count = await asyncio.to_thread(attacker.attack, name, addresses["http"], addresses["grpc"])
             assert probe.stdin is not None
             probe.stdin.close()
             times = sorted(json.loads(await read_line(probe)))  # the probe exits at an invalid response

@@ -96,7 +96,8 @@ async def a_message_alone_is_an_answer(agent: Agent) -> None:
 @check
 async def a_file_and_a_value_come_whole(agent: Agent) -> None:
     (file,) = (await agent.client.ask("file")).files
-    assert (file.name, file.media_type) == ("hello.txt", "text/plain"), file
+    if "names" not in agent.without:
+        assert (file.name, file.media_type) == ("hello.txt", "text/plain"), file
     assert file.content == b"hello from the playground\n", file.content
     assert (await agent.client.ask("data")).data["numbers"] == [1, 2, 3]
 

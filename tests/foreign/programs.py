@@ -1,4 +1,4 @@
-"""An agent that is a program in Go or Rust, behind a Dragoman: `upstream.py` of its folder calls `fronted`.
+"""An agent that is a program in Go or Java, behind a Dragoman: `upstream.py` of its folder calls `fronted`.
 
 Runs in an environment with httpx (run.py), in the folder with the program's binaries.
 """

@@ -9,9 +9,9 @@ of its environment. It prints `ok SENTENCE` or `FAIL SENTENCE: why` for each che
 `end`, and exits with 0 if all checks passed. A `check.py` of a Node client runs in the project's environment, and one
 of an MCP client has `--servers COUNT`. Other scripts:
 
-- `bare.py` or `bare.mjs` runs against a server without any capability (bare_agents.py), `immediate.py` against one with
-  `--blocking-default return`, and `executor_check.py` against a server that runs the `executor.py` beside it in the
-  client's environment;
+- `bare.py`, `bare.mjs` or the binary `check` with `--bare` runs against a server without any capability
+  (bare_agents.py), `immediate.py` against one with `--blocking-default return`, and `executor_check.py` against a
+  server that runs the `executor.py` beside it in the client's environment;
 - `upstream.py` has a Dragoman in front of the binary `agent` of a program (programs.py).
 
 Programs in Go, Rust and Java send one message (`--short`) unless `--all` or their names are given. They are left out
@@ -59,7 +59,9 @@ QUIET = re.compile(r"^(op\t.*|end|)$")
 
 PROGRAM = "check"
 """The binary of a client in Go, Rust or Java that runs its checks."""
-PROGRAM_FILES = (".go", ".mod", ".sum", ".rs", ".toml", ".lock", ".java")
+BARE_PROGRAM = "bare"
+"""The script that is the same binary, called with `--bare`."""
+PROGRAM_FILES = (".go", ".mod", ".sum", ".rs", ".toml", ".lock", ".java", ".xml", ".properties")
 """How the names of the files end that a program in Go, Rust or Java is built from."""
 
 MCP_CLIENTS = ("mcp_sdk", "mcp_ts", "fastmcp")
@@ -110,7 +112,7 @@ class Client:
         `immediate` for sends that do not wait, and `executor_check` for an executor of its SDK, where they exist."""
         names = ("check", "bare", "signed", "immediate", "executor_check")
         if self.manifest:
-            return [PROGRAM, *(file for file in ("upstream.py",) if (self.folder / file).exists())]
+            return [PROGRAM, BARE_PROGRAM, *(file for file in ("upstream.py",) if (self.folder / file).exists())]
         files = [f"{name}.{ending}" for name in names for ending in ("py", "mjs")]
         return [file for file in files if (self.folder / file).exists()]
 
@@ -224,8 +226,8 @@ def check(client: Client, server_addresses: dict[str, str], script: str, options
             shutil.copy(file, folder)
     if script.endswith(".mjs"):
         command = ["node", str(folder / script)]
-    elif script == PROGRAM:
-        command = [str(folder / script)]
+    elif script in (PROGRAM, BARE_PROGRAM):
+        command = [str(folder / PROGRAM), *(["--bare"] if script == BARE_PROGRAM else [])]
     else:
         scripted = Client(HERE / FRONT) if client.manifest else client
         python = sys.executable if client.is_node else scripted.environment.python

@@ -32,7 +32,13 @@ server with `--blocking-default return`, 0.2 only there. The client classes of f
 streaming and getting only, and Google's client has none for a list of tasks; other requests were built with the
 package's types and sent through the client's connection. Of the Java SDK, Maven Central served 0.3.3.Final and
 1.0.0.Alpha3 here, a draft of 1.0 whose webhooks and gRPC service have another form; the final versions of 1.0 have the
-group `org.a2aproject.sdk`, which was not served. [The checks and findings](../../tests/foreign/README.md)
+group `org.a2aproject.sdk`, which was not served.
+
+The same run has agents of other SDKs as [upstream agents](../how-to/upstream.md), behind a Dragoman and called
+by its client: of a2a-sdk 0.3.26 and 1.3.0, of a2a-go 0.3.15 and 2.4.0, and of the reference server of a2a-java
+0.3.3.Final over JSON-RPC and HTTP+JSON; of that, neither a gRPC module of 0.3 nor any version of 1.0 was served. An
+agent of `a2a-protocol-sdk` 0.3 (Rust) cannot be one: its server requires fields in each message that 1.0 does not have,
+and nothing in its card tells it from a server of 1.0. [The checks and findings](../../tests/foreign/README.md)
 """
 
 MCP_HEAD = """\

@@ -15,6 +15,7 @@ import io.a2a.client.transport.rest.RestTransport;
 import io.a2a.client.transport.rest.RestTransportConfigBuilder;
 import io.a2a.client.transport.spi.interceptors.ClientCallContext;
 import io.a2a.spec.A2AClientException;
+import io.a2a.spec.AgentCapabilities;
 import io.a2a.spec.AgentCard;
 import io.a2a.spec.Artifact;
 import io.a2a.spec.ContentTypeNotSupportedError;
@@ -29,6 +30,7 @@ import io.a2a.spec.Message;
 import io.a2a.spec.Part;
 import io.a2a.spec.PushNotificationAuthenticationInfo;
 import io.a2a.spec.PushNotificationConfig;
+import io.a2a.spec.PushNotificationNotSupportedError;
 import io.a2a.spec.Task;
 import io.a2a.spec.TaskArtifactUpdateEvent;
 import io.a2a.spec.TaskIdParams;
@@ -40,6 +42,7 @@ import io.a2a.spec.TaskState;
 import io.a2a.spec.TaskStatusUpdateEvent;
 import io.a2a.spec.TextPart;
 import io.a2a.spec.TransportProtocol;
+import io.a2a.spec.UnsupportedOperationError;
 import io.grpc.ManagedChannelBuilder;
 import java.util.ArrayList;
 import java.util.Base64;
@@ -368,6 +371,49 @@ final class Check {
         });
     }
 
+    /** On a server whose cards declare no capability; the caller's own card promises all, since the SDK looks at it. */
+    private static void refusals(Checks<Caller> checks, AgentCard served, TransportProtocol transport) {
+        var operation = transport == TransportProtocol.HTTP_JSON ? "" : "refusals";  // there errors have no types
+        checks.add("the card declares nothing", operation, caller -> {
+            Checks.equal("Bare", served.name());
+            Checks.yes(!served.capabilities().streaming() && !served.capabilities().pushNotifications(), served);
+        });
+        checks.add("what needs no capability works", operation, caller -> Checks.equal("hello", text(caller.send("hello"))));
+        checks.add("webhooks are not supported", operation, caller -> {
+            var off = PushNotificationNotSupportedError.class;
+            var task = caller.send("hello").getId();
+            var get = new GetTaskPushNotificationConfigParams(task, CONFIG);
+            var list = new ListTaskPushNotificationConfigParams(task);
+            var delete = new DeleteTaskPushNotificationConfigParams(task, CONFIG);
+            refused(caller, off, () -> caller.register(task, "https://one.example/hook"));
+            refused(caller, off, () -> caller.blocking.getTaskPushNotificationConfiguration(get, CONTEXT));
+            refused(caller, off, () -> caller.blocking.listTaskPushNotificationConfigurations(list, CONTEXT));
+            refused(caller, off, () -> caller.blocking.deleteTaskPushNotificationConfigurations(delete, CONTEXT));
+        });
+        if (transport != TransportProtocol.HTTP_JSON) {  // as `streamErrors`
+            checks.add("streams are an unsupported operation", operation, caller -> {
+                var task = caller.send("hello").getId();
+                refused(caller, UnsupportedOperationError.class, () -> caller.stream(message("hello", null)));
+                refused(caller, UnsupportedOperationError.class, () -> caller.follow(task).all());
+            });
+        }
+    }
+
+    private static AgentCard promising(AgentCard card) {
+        var all = new AgentCapabilities.Builder().streaming(true).pushNotifications(true).build();
+        return new AgentCard.Builder(card).capabilities(all).build();
+    }
+
+    private static void all(Checks<Caller> checks, TransportProtocol transport) {
+        sends(checks);
+        streams(checks);
+        errors(checks, transport == TransportProtocol.HTTP_JSON ? "" : "errors");
+        webhooks(checks);
+        if (transport != TransportProtocol.HTTP_JSON) {
+            streamErrors(checks);
+        }
+    }
+
     private static Client client(AgentCard card, TransportProtocol transport, boolean streaming, boolean polling)
             throws Exception {
         var config = new ClientConfig.Builder().setUseClientPreference(true).setStreaming(streaming).setPolling(polling);
@@ -382,16 +428,16 @@ final class Check {
     }
 
     public static void main(String[] words) throws Exception {
-        var card = A2A.getAgentCard(Checks.option(words, "--http"));
+        var served = A2A.getAgentCard(Checks.option(words, "--http"));
+        var bare = List.of(words).contains("--bare");
+        var card = bare ? promising(served) : served;
         var good = true;
         for (var transport : TransportProtocol.values()) {
             var checks = new Checks<Caller>("io.github.a2asdk", "a2a-java-sdk-client");
-            sends(checks);
-            streams(checks);
-            errors(checks, transport == TransportProtocol.HTTP_JSON ? "" : "errors");
-            webhooks(checks);
-            if (transport != TransportProtocol.HTTP_JSON) {
-                streamErrors(checks);
+            if (bare) {
+                refusals(checks, served, transport);
+            } else {
+                all(checks, transport);
             }
             var caller = new Caller(transport, card, client(card, transport, true, false),
                     client(card, transport, false, false), client(card, transport, false, true));

@@ -12,15 +12,18 @@ import io.a2a.client.transport.jsonrpc.JSONRPCTransportConfigBuilder;
 import io.a2a.client.transport.rest.RestTransport;
 import io.a2a.client.transport.rest.RestTransportConfigBuilder;
 import io.a2a.client.transport.spi.interceptors.ClientCallContext;
+import io.a2a.spec.AgentCapabilities;
 import io.a2a.spec.AgentCard;
 import io.a2a.spec.Artifact;
 import io.a2a.spec.ContentTypeNotSupportedError;
 import io.a2a.spec.DataPart;
+import io.a2a.spec.ExtensionSupportRequiredError;
 import io.a2a.spec.FilePart;
 import io.a2a.spec.FileWithBytes;
 import io.a2a.spec.FileWithUri;
 import io.a2a.spec.ListTasksParams;
 import io.a2a.spec.Message;
+import io.a2a.spec.MessageSendParams;
 import io.a2a.spec.Part;
 import io.a2a.spec.Task;
 import io.a2a.spec.TaskArtifactUpdateEvent;
@@ -32,6 +35,7 @@ import io.a2a.spec.TaskState;
 import io.a2a.spec.TaskStatusUpdateEvent;
 import io.a2a.spec.TextPart;
 import io.a2a.spec.TransportProtocol;
+import io.a2a.spec.UnsupportedOperationError;
 import java.util.ArrayList;
 import java.util.Base64;
 import java.util.List;
@@ -328,6 +332,48 @@ final class Check {
         });
     }
 
+    /** On a server whose cards declare no capability; the caller's own card promises all, since the SDK looks at it. */
+    private static void refusals(Checks<Caller> checks, AgentCard served, TransportProtocol transport) {
+        var operation = transport == TransportProtocol.HTTP_JSON ? "" : "refusals";  // there errors have no types
+        checks.add("the card declares nothing", operation, caller -> {
+            Checks.equal("Bare", served.name());
+            var declared = served.capabilities();
+            Checks.yes(!declared.streaming() && !declared.pushNotifications() && !declared.extendedAgentCard(), served);
+        });
+        checks.add("what needs no capability works", operation, caller -> Checks.equal("hello", text(caller.send("hello"))));
+        checks.add("an extension that is required has to be named", operation, caller -> {
+            var params = MessageSendParams.builder().message(message("hello", null)).tenant("strict").build();
+            refused(caller, ExtensionSupportRequiredError.class,
+                    () -> caller.blocking.sendMessage(params, List.of(), null, CONTEXT));
+        });
+        if (transport == TransportProtocol.JSONRPC) {  // as `streamErrors`
+            checks.add("streams are an unsupported operation", operation, caller -> {
+                var task = caller.send("hello").id();
+                refused(caller, UnsupportedOperationError.class, () -> caller.stream(message("hello", null)));
+                refused(caller, UnsupportedOperationError.class, () -> caller.follow(task).all());
+            });
+        } else {  // over JSON-RPC this SDK cannot read the answer to that
+            checks.add("an extended card is an unsupported operation", operation, caller ->
+                    refused(caller, UnsupportedOperationError.class, () -> caller.blocking.getExtendedAgentCard(CONTEXT)));
+        }
+    }
+
+    private static AgentCard promising(AgentCard card) {
+        var all = AgentCapabilities.builder().streaming(true).pushNotifications(true).extendedAgentCard(true).build();
+        return AgentCard.builder(card).capabilities(all).build();
+    }
+
+    private static void all(Checks<Caller> checks, TransportProtocol transport) {
+        sends(checks);
+        streams(checks);
+        errors(checks, transport == TransportProtocol.JSONRPC ? "errors" : "");
+        pages(checks);
+        if (transport == TransportProtocol.JSONRPC) {
+            nonBlocking(checks);
+            streamErrors(checks);
+        }
+    }
+
     private static Client client(AgentCard card, TransportProtocol transport, boolean streaming, boolean polling)
             throws Exception {
         var config = new ClientConfig.Builder().setUseClientPreference(true).setStreaming(streaming).setPolling(polling);
@@ -341,17 +387,16 @@ final class Check {
     }
 
     public static void main(String[] words) throws Exception {
-        var card = A2A.getAgentCard(Checks.option(words, "--http"), null, VERSION);
+        var served = A2A.getAgentCard(Checks.option(words, "--http"), null, VERSION);
+        var bare = List.of(words).contains("--bare");
+        var card = bare ? promising(served) : served;
         var good = true;
         for (var transport : List.of(TransportProtocol.JSONRPC, TransportProtocol.HTTP_JSON)) {
             var checks = new Checks<Caller>("io.github.a2asdk", "a2a-java-sdk-client");
-            sends(checks);
-            streams(checks);
-            errors(checks, transport == TransportProtocol.JSONRPC ? "errors" : "");
-            pages(checks);
-            if (transport == TransportProtocol.JSONRPC) {
-                nonBlocking(checks);
-                streamErrors(checks);
+            if (bare) {
+                refusals(checks, served, transport);
+            } else {
+                all(checks, transport);
             }
             var caller = new Caller(transport, card, client(card, transport, true, false),
                     client(card, transport, false, false), client(card, transport, false, true));

@@ -44,6 +44,8 @@ type Event struct {
 type Request struct {
 	Parts         []Part
 	Task, Context string
+	// Agent has the message; empty for the first one of the server.
+	Agent string
 	// Now: return without waiting for the end of the turn.
 	Now bool
 	// Hook registers this webhook with the message.
@@ -60,14 +62,15 @@ type Page struct {
 	Next  string
 }
 
-// Errors of the SDK that the checks tell apart with errors.Is. ContentType is nil if its transport has none.
-type Errors struct{ NotFound, NotCancelable, InvalidParams, ContentType error }
+// Errors of the SDK that the checks tell apart with errors.Is. The last four are nil where its transport has none.
+type Errors struct{ NotFound, NotCancelable, InvalidParams, ContentType, Unsupported, NoPush, Extension error }
 
 // Caller is the client of an SDK on one transport.
 type Caller interface {
 	Errors() Errors
 	// Card returns the name of the agent, and whether it streams.
 	Card(context.Context) (string, bool, error)
+	ExtendedCard(context.Context) error
 	Send(context.Context, Request) (Answer, error)
 	Stream(context.Context, Request) iter.Seq2[Event, error]
 	Subscribe(context.Context, string) iter.Seq2[Event, error]

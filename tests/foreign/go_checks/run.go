@@ -25,6 +25,8 @@ type Arguments struct {
 	HTTP, GRPC string
 	// Short: one send over the first transport is enough.
 	Short bool
+	// Bare: the cards of the server declare no capability.
+	Bare bool
 }
 
 // Parse reads the command line.
@@ -33,6 +35,7 @@ func Parse() Arguments {
 	flag.StringVar(&found.HTTP, "http", "", "the URL of the server")
 	flag.StringVar(&found.GRPC, "grpc", "", "HOST:PORT of its gRPC port")
 	flag.BoolVar(&found.Short, "short", false, "send one message only")
+	flag.BoolVar(&found.Bare, "bare", false, "run the checks of refusals")
 	flag.String("project", "", "the project's folder")
 	flag.Parse()
 	return found

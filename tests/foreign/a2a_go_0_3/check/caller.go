@@ -23,10 +23,11 @@ type caller struct {
 func (c *caller) Errors() checks.Errors {
 	found := checks.Errors{
 		NotFound: a2a.ErrTaskNotFound, NotCancelable: a2a.ErrTaskNotCancelable, InvalidParams: a2a.ErrInvalidParams,
-		ContentType: a2a.ErrUnsupportedContentType,
+		ContentType: a2a.ErrUnsupportedContentType, Unsupported: a2a.ErrUnsupportedOperation,
+		NoPush: a2a.ErrPushNotificationNotSupported,
 	}
 	if c.binding == a2a.TransportProtocolGRPC { // only the status code is read
-		found.ContentType = nil
+		found.ContentType, found.NoPush = nil, nil
 	}
 	return found
 }
@@ -37,6 +38,11 @@ func (c *caller) Card(ctx context.Context) (string, bool, error) {
 		return "", false, err
 	}
 	return card.Name, card.Capabilities.Streaming, nil
+}
+
+// ExtendedCard is in no check of 0.3.
+func (c *caller) ExtendedCard(context.Context) error {
+	return errors.ErrUnsupported
 }
 
 func (c *caller) Send(ctx context.Context, request checks.Request) (checks.Answer, error) {

@@ -25,10 +25,11 @@ type caller struct {
 func (c *caller) Errors() checks.Errors {
 	found := checks.Errors{
 		NotFound: a2a.ErrTaskNotFound, NotCancelable: a2a.ErrTaskNotCancelable, InvalidParams: a2a.ErrInvalidParams,
-		ContentType: a2a.ErrUnsupportedContentType,
+		ContentType: a2a.ErrUnsupportedContentType, Unsupported: a2a.ErrUnsupportedOperation,
+		NoPush: a2a.ErrPushNotificationNotSupported, Extension: a2a.ErrExtensionSupportRequired,
 	}
-	if c.old && c.binding == a2a.TransportProtocolGRPC { // only the status code is read
-		found.ContentType = nil
+	if c.old && c.binding == a2a.TransportProtocolGRPC { // only the status code is read, as 1.0 has them
+		found.ContentType, found.Unsupported, found.NoPush = nil, nil, nil
 	}
 	return found
 }
@@ -39,6 +40,11 @@ func (c *caller) Card(ctx context.Context) (string, bool, error) {
 		return "", false, err
 	}
 	return card.Name, card.Capabilities.Streaming, nil
+}
+
+func (c *caller) ExtendedCard(ctx context.Context) error {
+	_, err := c.client.GetExtendedAgentCard(ctx, &a2a.GetExtendedAgentCardRequest{})
+	return err
 }
 
 func (c *caller) Send(ctx context.Context, request checks.Request) (checks.Answer, error) {
@@ -143,7 +149,8 @@ func sending(request checks.Request) *a2a.SendMessageRequest {
 		part.Filename, part.MediaType = one.Name, one.Media
 		message.Parts = append(message.Parts, part)
 	}
-	sent := &a2a.SendMessageRequest{Message: message, Config: &a2a.SendMessageConfig{ReturnImmediately: request.Now}}
+	config := &a2a.SendMessageConfig{ReturnImmediately: request.Now}
+	sent := &a2a.SendMessageRequest{Tenant: request.Agent, Message: message, Config: config}
 	if request.Hook != nil {
 		sent.Config.PushConfig = pushConfig(*request.Hook)
 	}

@@ -16,7 +16,7 @@ use serde_json::json;
 
 use crate::hook;
 
-const LIMIT: Duration = Duration::from_secs(60);
+pub const LIMIT: Duration = Duration::from_secs(60);
 
 pub type Checked = Result<(), String>;
 
@@ -31,21 +31,24 @@ macro_rules! require {
 
 /// `Caller` is the SDK's client on one transport.
 pub struct Caller {
-    client: A2aClient,
-    http: String,
+    pub client: A2aClient,
+    pub http: String,
     pub transport: String,
 }
 
-fn text(error: ClientError) -> String {
+pub fn text(error: ClientError) -> String {
     error.to_string()
 }
 
 /// Over HTTP+JSON the SDK has the status and the body of an error, and no type.
-fn refused<T: std::fmt::Debug>(code: ErrorCode, result: Result<T, ClientError>) -> Checked {
+pub fn refused<T: std::fmt::Debug>(code: ErrorCode, result: Result<T, ClientError>) -> Checked {
     let reason = match code {
         ErrorCode::TaskNotFound => "TASK_NOT_FOUND",
         ErrorCode::TaskNotCancelable => "TASK_NOT_CANCELABLE",
         ErrorCode::ContentTypeNotSupported => "CONTENT_TYPE_NOT_SUPPORTED",
+        ErrorCode::UnsupportedOperation => "UNSUPPORTED_OPERATION",
+        ErrorCode::PushNotificationNotSupported => "PUSH_NOTIFICATION_NOT_SUPPORTED",
+        ErrorCode::ExtensionSupportRequired => "EXTENSION_SUPPORT_REQUIRED",
         _ => "INVALID_PARAMS",
     };
     match result {
@@ -58,7 +61,7 @@ fn refused<T: std::fmt::Debug>(code: ErrorCode, result: Result<T, ClientError>) 
     }
 }
 
-fn message(content: &str) -> MessageSendParams {
+pub fn message(content: &str) -> MessageSendParams {
     parts(vec![Part::text(content)])
 }
 
@@ -88,7 +91,11 @@ fn answer(task: &Task, content: &str) -> MessageSendParams {
     params
 }
 
-fn configured(mut params: MessageSendParams, now: bool, hook: Option<TaskPushNotificationConfig>) -> MessageSendParams {
+pub fn configured(
+    mut params: MessageSendParams,
+    now: bool,
+    hook: Option<TaskPushNotificationConfig>,
+) -> MessageSendParams {
     params.configuration = Some(SendMessageConfiguration {
         accepted_output_modes: vec!["text/plain".into()],
         task_push_notification_config: hook,
@@ -98,7 +105,7 @@ fn configured(mut params: MessageSendParams, now: bool, hook: Option<TaskPushNot
     params
 }
 
-fn texts(parts: &[Part]) -> String {
+pub fn texts(parts: &[Part]) -> String {
     parts
         .iter()
         .filter_map(|part| {
@@ -111,7 +118,7 @@ fn texts(parts: &[Part]) -> String {
         .collect()
 }
 
-fn output(task: &Task) -> Vec<Part> {
+pub fn output(task: &Task) -> Vec<Part> {
     task.artifacts
         .iter()
         .flatten()
@@ -150,7 +157,7 @@ fn last_state(events: &[StreamResponse]) -> Option<TaskState> {
     }
 }
 
-fn webhook(task: &str, url: &str) -> TaskPushNotificationConfig {
+pub fn webhook(task: &str, url: &str) -> TaskPushNotificationConfig {
     TaskPushNotificationConfig {
         tenant: None,
         id: Some("c".into()),
@@ -173,7 +180,7 @@ impl Caller {
         }
     }
 
-    async fn task(&self, params: MessageSendParams) -> Result<Task, String> {
+    pub async fn task(&self, params: MessageSendParams) -> Result<Task, String> {
         match self.client.send_message(params).await.map_err(text)? {
             SendMessageResponse::Task(task) => Ok(task),
             other => Err(format!("no task: {other:?}")),
@@ -194,11 +201,11 @@ impl Caller {
             .await
     }
 
-    async fn stream(&self, params: MessageSendParams) -> Result<Vec<StreamResponse>, ClientError> {
+    pub async fn stream(&self, params: MessageSendParams) -> Result<Vec<StreamResponse>, ClientError> {
         collect(self.client.stream_message(params).await?).await
     }
 
-    async fn subscribe(&self, id: &str) -> Result<Vec<StreamResponse>, ClientError> {
+    pub async fn subscribe(&self, id: &str) -> Result<Vec<StreamResponse>, ClientError> {
         collect(self.client.subscribe_to_task(id).await?).await
     }
 
@@ -461,6 +468,11 @@ macro_rules! checked {
     }};
 }
 
+/// `lists` runs the check of lists, which needs a client that names its version.
+pub async fn lists(client: &str, caller: &Caller) -> bool {
+    checked!(caller, client, list, ["list"], "pages of tasks follow their tokens")
+}
+
 /// `run` runs all checks; only the first if `short`.
 pub async fn run(client: &str, caller: &Caller, short: bool) -> bool {
     let mut good = checked!(
@@ -474,8 +486,7 @@ pub async fn run(client: &str, caller: &Caller, short: bool) -> bool {
         return good;
     }
     if caller.transport != "WebSocket" {
-        // There the SDK names no version, so that a list comes in 1.0, without the `type` of a part that it needs.
-        good &= checked!(caller, client, list, ["list"], "pages of tasks follow their tokens");
+        good &= lists(client, caller).await;
     }
     good & checked!(
         caller,

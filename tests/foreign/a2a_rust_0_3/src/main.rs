@@ -2,10 +2,13 @@
 //!
 //! Its gRPC has a service of its own, with JSON in a bytes field, which is none of A2A's.
 
+#[macro_use]
 mod checks;
+mod bare;
 mod hook;
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use a2a_protocol_sdk::client::{resolve_agent_card, ClientBuilder, ClientResult, WebSocketTransport};
 use a2a_protocol_sdk::prelude::A2aClient;
@@ -28,34 +31,55 @@ async fn connect(transport: &str, http: &str) -> ClientResult<A2aClient> {
             ClientBuilder::new(url).with_protocol_binding("REST").build()
         }
         _ => {
-            let url = format!("{}/ws", http.replacen("http", "ws", 1));
-            let socket = WebSocketTransport::connect(url).await?;
+            let socket = WebSocketTransport::connect(socket_url(http)).await?;
             ClientBuilder::new(http).with_custom_transport(socket).build()
         }
     }
 }
 
+/// `connect_with_version` returns a client over WebSocket that names its version. By itself the SDK names none there,
+/// so that a list comes in 1.0, without the `type` of a part that it needs.
+async fn connect_with_version(http: &str) -> ClientResult<A2aClient> {
+    let version = HashMap::from([("A2A-Version".to_string(), "1.0.0".to_string())]);
+    let socket = WebSocketTransport::connect_with_options(socket_url(http), Duration::from_secs(60), &version).await?;
+    ClientBuilder::new(http).with_custom_transport(socket).build()
+}
+
+fn socket_url(http: &str) -> String {
+    format!("{}/ws", http.replacen("http", "ws", 1))
+}
+
+/// `run` runs the checks of one transport, and returns whether all passed.
+async fn run(transport: &str, http: &str, options: &[&str]) -> ClientResult<bool> {
+    let caller = Caller::new(connect(transport, http).await?, http, transport);
+    if options.contains(&"--bare") {
+        return Ok(bare::run(CLIENT, &caller).await);
+    }
+    let short = options.contains(&"--short");
+    let mut good = checks::run(CLIENT, &caller, short).await;
+    if transport == "WebSocket" && !short {
+        let named = Caller::new(connect_with_version(http).await?, http, transport);
+        good &= checks::lists(CLIENT, &named).await;
+    }
+    Ok(good)
+}
+
 #[tokio::main]
 async fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
-    let short = words.iter().any(|word| word == "--short");
-    let words: Vec<String> = words.into_iter().filter(|word| word != "--short").collect();
-    let given: HashMap<&str, &str> = words
-        .chunks(2)
-        .map(|pair| (pair[0].as_str(), pair[1].as_str()))
-        .collect();
-    let http = given["--http"];
+    let (options, words): (Vec<&str>, Vec<&str>) = words
+        .iter()
+        .map(String::as_str)
+        .partition(|word| ["--short", "--bare"].contains(word));
+    let given: HashMap<&str, &str> = words.chunks(2).map(|pair| (pair[0], pair[1])).collect();
     let mut good = true;
-    for transport in if short {
+    for transport in if options.contains(&"--short") {
         &["JSONRPC"][..]
     } else {
         &["JSONRPC", "HTTP+JSON", "WebSocket"][..]
     } {
-        match connect(transport, http).await {
-            Ok(client) => {
-                let caller = Caller::new(client, http, transport);
-                good &= checks::run(CLIENT, &caller, short).await;
-            }
+        match run(transport, given["--http"], &options).await {
+            Ok(passed) => good &= passed,
             Err(error) => {
                 println!("FAIL  {transport}: it connects: {error}");
                 good = false;
