@@ -16,7 +16,7 @@ from tests.bindings.raw_client import RawClient
 
 from dragoman.bindings.http import connections as plain
 from dragoman.bindings.http import server as http
-from dragoman.bindings.http.connections import MAX_PLAIN_BYTES, PlainParser, Response, encode_response
+from dragoman.bindings.http.connections import MAX_PLAIN_BYTES, HandOver, Response, encode_response, parse_plain
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -298,13 +298,9 @@ async def test_a_call_that_takes_longer_than_the_grace_period_is_canceled() -> N
 
 
 def test_the_parser_takes_complete_requests_only() -> None:
-    parser = PlainParser()
     sent = request("POST", "/a?b=c", {"x": 1})
-    parser.feed(sent[:-1])
-    assert (parser.is_complete, parser.is_plain) == (False, True)
-    parser.feed(sent[-1:])
-    assert (parser.is_complete, parser.is_plain) == (True, True)
-    taken = parser.take(None)
+    assert [parse_plain(sent[:size], None) for size in range(len(sent))] == [None] * len(sent)
+    taken = parse_plain(sent, None)
     assert taken is not None
     assert (taken.method, taken.path, taken.query_string, taken.body) == ("POST", "/a", "b=c", b'{"x": 1}')
     assert (taken.query["b"], taken.headers["a2a-version"], taken.can_read_body) == ("c", "1.0", True)
@@ -312,18 +308,42 @@ def test_the_parser_takes_complete_requests_only() -> None:
 
 @pytest.mark.parametrize(
     "header",
-    ["Connection: close", "Content-Encoding: gzip", "Expect: 100-continue", "Origin: http://x", "X-Request-ID: 1"],
+    [
+        b"Connection: close",
+        b"Connection: keep-alive\r\nConnection: close",
+        b"Content-Encoding: gzip",
+        b"Expect: 100-continue",
+        b"Origin: http://x",
+        b"X-Request-ID: 1",
+        b"Transfer-Encoding: chunked",
+        b"Host: y",
+        b"Content-Length: 0\r\nContent-Length: 0",
+        b"Content-Length: +0",
+        b"Content-Length: 20000",
+        b"X: 1\r\n 2",
+        b"X : 1",
+        b"X: \0",
+        b"X: 1\n",
+    ],
 )
-def test_a_request_with_a_special_header_is_not_plain(header: str) -> None:
-    parser = PlainParser()
-    parser.feed(f"GET / HTTP/1.1\r\nHost: x\r\n{header}\r\n\r\n".encode())
-    assert not parser.is_plain
+def test_a_request_with_a_special_or_ambiguous_header_is_not_plain(header: bytes) -> None:
+    with pytest.raises(HandOver):
+        parse_plain(b"GET / HTTP/1.1\r\nHost: x\r\n%b\r\n\r\n" % header, None)
+
+
+def test_a_second_request_in_the_same_bytes_is_not_plain() -> None:
+    sent = request("POST", "/a?b=c", {"x": 1})
+    with pytest.raises(HandOver):
+        parse_plain(sent + sent[:1], None)
+
+
+def test_lines_that_end_without_a_carriage_return_are_not_plain() -> None:
+    with pytest.raises(HandOver):
+        parse_plain(b"GET / HTTP/1.1\nHost: x\n\n", None)
 
 
 def test_keep_alive_is_no_special_header() -> None:
-    parser = PlainParser()
-    parser.feed(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Keep-Alive\r\n\r\n")
-    assert parser.is_plain
+    assert parse_plain(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: Keep-Alive\r\n\r\n", None) is not None
 
 
 def test_a_response_has_its_headers_length_and_date() -> None:
