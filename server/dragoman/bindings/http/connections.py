@@ -2,8 +2,9 @@
 
 A connection begins as a `PlainConnection`. A *plain* request is a complete GET, POST or DELETE of at most
 MAX_PLAIN_BYTES with a body of known length, without anything that changes how the connection or the response is
-treated. It is parsed by one strict pattern and answered in one write. At the first other request the connection goes to
-aiohttp, with the bytes not yet answered, and stays there: streams, WebSocket, pages, large or slow bodies, invalid HTTP.
+treated. It is parsed by one strict pattern and answered in one write. At the first other request the connection goes
+to aiohttp, with the bytes not yet answered, and stays there: streams, WebSocket, pages, large or slow bodies, invalid
+HTTP.
 """
 
 # aiohttp adds 35 to 45 µs of CPU to each request. Its bare handler takes 57 µs with 64 callers, and 85 µs with one.
@@ -51,10 +52,11 @@ MAX_PLAIN_TARGET_BYTES: Final = 2048
 MAX_PLAIN_HEADERS: Final = 64  # far below the limits of requests, which aiohttp enforces
 
 _PLAIN_HEAD: Final = re.compile(
-    rb"(GET|POST|DELETE) (/(?!/)[!\"$-~]{0,%d}) HTTP/1\.1\r\n" % (MAX_PLAIN_TARGET_BYTES - 1)
-    + rb"((?:[!#$%%&'*+.^_`|~0-9A-Za-z-]+:[\t -~]*\r\n){1,%d})\r\n" % MAX_PLAIN_HEADERS
+    rb"(?:GET|POST|DELETE) /(?!/)[!\"$-~]{0,%d} HTTP/1\.1\r\n" % (MAX_PLAIN_TARGET_BYTES - 1)
+    + rb"(?:[!#$%%&'*+.^_`|~0-9A-Za-z-]+:[\t -~]*\r\n){1,%d}\r\n" % MAX_PLAIN_HEADERS
 )
 """The head of a plain request: of the grammar of RFC 9112, the part that all readers understand in the same way."""
+_HEADER_LINE: Final = re.compile(r"(?<=\n)([^:\r]+):[\t ]*([^\r]*[!-~])?[\t ]*\r")  # in linear time
 
 _SPECIAL_HEADERS: Final = frozenset((
     "access-control-request-method", "content-encoding", "expect", "origin", "sec-fetch-site", "transfer-encoding",
@@ -116,12 +118,13 @@ def parse_plain(received: bytes, transport: Any) -> PlainRequest | None:
         if b"\r\n\r\n" in received or b"\n\n" in received:
             raise HandOver
         return None
-    method, target, lines = head[1].decode(), head[2].decode(), head[3].decode().split("\r\n")[:-1]
-    headers = CIMultiDict([(name, value.strip()) for name, _, value in (line.partition(":") for line in lines)])
-    lengths = headers.getall("Content-Length", ())
+    method, target, lines = head[0].decode().split(" ", 2)
+    headers = CIMultiDict(_HEADER_LINE.findall(lines))
+    lengths, connection = headers.getall("Content-Length", ()), headers.getall("Connection", ("keep-alive",))
     if (
         not _SPECIAL_HEADERS.isdisjoint(map(str.lower, headers))
-        or any(value.lower() != "keep-alive" for value in headers.getall("Connection", ()))
+        or len(connection) > 1
+        or connection[0].lower() != "keep-alive"
         or len(headers.getall("Host", ())) != 1
         or (lengths and (len(lengths) > 1 or not lengths[0].isdecimal()))
     ):
