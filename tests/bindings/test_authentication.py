@@ -14,7 +14,6 @@ from dragoman.bindings.pipeline import (
     authenticate,
     authenticate_operator,
     authenticate_visitor,
-    authorize,
     challenge_headers,
     peer_certificate,
 )
@@ -117,21 +116,21 @@ async def test_a_server_that_identifies_certificates_says_so() -> None:
 
 
 def test_a_call_has_the_scope_and_the_agent_of_its_tenant() -> None:
-    caller = authorize(FakeService().access, RESOURCE, ALICE)
+    caller = FakeService().access.authorize(RESOURCE, ALICE)
     assert (caller.owner, caller.agent, caller.identity) == (Owner(SCOPE, "alice"), "echo", ALICE)
     with pytest.raises(AgentNotFound):
-        authorize(FakeService().access, "nobody", ALICE)
+        FakeService().access.authorize("nobody", ALICE)
 
 
 def test_only_a_public_card_is_shown_to_callers_without_access() -> None:
     elsewhere = Identity("eve", frozenset(["agent:other"]))
     with pytest.raises(PermissionDenied, match='do not reach agent "echo"'):
-        authorize(FakeService().access, "echo", elsewhere)
-    caller = authorize(FakeService().access, "echo", elsewhere, public=True)
+        FakeService().access.authorize("echo", elsewhere)
+    caller = FakeService().access.authorize("echo", elsewhere, public=True)
     assert (caller.owner.principal, caller.identity) == ("anonymous", ANONYMOUS)
-    assert authorize(FakeService().access, "other", elsewhere, public=True).identity == elsewhere
+    assert FakeService().access.authorize("other", elsewhere, public=True).identity == elsewhere
     with pytest.raises(AgentNotFound):
-        authorize(FakeService().access, "nobody", elsewhere, public=True)
+        FakeService().access.authorize("nobody", elsewhere, public=True)
 
 
 # Pages and operators ----------------------------------------------------------------------------------------------

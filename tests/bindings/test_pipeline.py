@@ -78,9 +78,9 @@ class JournaledAuthenticator:
 class JournaledAccess(Access):
     journal: Journal
 
-    def authorize(self, tenant: str, identity: Identity) -> Caller:
+    def authorize(self, tenant: str, identity: Identity, *, public: bool = False) -> Caller:
         self.journal.note("authorize")
-        return super().authorize(tenant, identity)
+        return super().authorize(tenant, identity, public=public)
 
 
 class JournaledService(FakeService):

@@ -41,11 +41,11 @@ from dragoman.core import errors
 from dragoman.core.access.identity import ANONYMOUS, OPERATOR_GRANT, Caller, Identity
 from dragoman.core.access.local_callers import is_local_caller
 from dragoman.core.cards.agent_spec import RESUME_EXTENSION, SERVER_EXTENSIONS, with_cursor
-from dragoman.core.names import DEFAULT_SCOPE, Owner
+from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.core.task.log import Event
 from dragoman.core.trace import CURRENT_TRACE, TRACE_HEADER, is_recorded, parse_traceparent
 from dragoman.runtime import Operations
-from dragoman.runtime.access import Access, Call
+from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
 from dragoman.supervision import log_fault
 from dragoman.wire.dialects import Dialect
@@ -186,8 +186,8 @@ class Pipeline:
             # 7 authorize
             op = exchange.row.op
             if op.names_agent:
-                caller = exchange.caller = authorize(
-                    operations.access, exchange.tenant or request.tenant, identity, public=exchange.is_public
+                caller = exchange.caller = operations.access.authorize(
+                    exchange.tenant or request.tenant, identity, public=exchange.is_public
                 )
                 log_entry.agent, log_entry.identity, log_entry.request = caller.agent, caller.identity, request
             # 8 call, 9 encode
@@ -278,20 +278,6 @@ async def authenticate(
         hint = ", or connect with a certificate" if options.client_certificates is not None else ""
         raise errors.Unauthenticated(CREDENTIALS_REQUIRED + hint)
     return identity or ANONYMOUS
-
-
-def authorize(access: Access, tenant: str, identity: Identity, *, public: bool = False) -> Caller:
-    """The owner of the tasks and the agent that a call addresses.
-
-    `public`: the call reads a public card; a caller without access to the agent is then treated as anonymous.
-
-    Raises AgentNotFound, Unauthenticated, PermissionDenied.
-    """
-    if not public:
-        return access.authorize(tenant, identity)
-    scope, agent = access.resolve_agent(tenant)
-    effective = identity if identity.may_call(scope, agent) else ANONYMOUS
-    return Caller(Owner(scope, effective.principal), agent, effective)
 
 
 async def authenticate_visitor(

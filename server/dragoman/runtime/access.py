@@ -36,7 +36,7 @@ from dragoman.core.errors import (
 from dragoman.core.limits import message_limits
 from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
-from dragoman.core.names import AGENT_ID, ByAgent, resolve_tenant
+from dragoman.core.names import AGENT_ID, ByAgent, Owner, resolve_tenant
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -63,7 +63,7 @@ class Access:
         """
         scope, agent = resolve_tenant(tenant, self.root)
         policy = self.policy
-        if agent in self.agents and policy.may_see(scope, agent, identity):
+        if agent in self.agents and (not policy.hides_agents or policy.may_see(scope, agent, identity)):
             return scope, agent
         if not identity.is_authenticated and not policy.may_see(scope, agent, identity):
             raise Unauthenticated("credentials are required" + (f' for agent "{tenant[:200]}"' if tenant else ""))
@@ -75,15 +75,20 @@ class Access:
         denied = _denied(scope, agent, identity) if agent in self.agents else None
         raise AgentNotFound(f'tenant: no agent "{shown}" here; use one of {known}') from denied
 
-    def authorize(self, tenant: str, identity: Identity) -> Caller:
+    def authorize(self, tenant: str, identity: Identity, *, public: bool = False) -> Caller:
         """Checks that an identity may call the agent that a tenant string names.
 
-        Every operation on tasks needs the resulting Caller, whose owner limits what it sees.
+        Every operation on tasks needs the resulting Caller, whose owner limits what it sees. `public`: the call reads a
+        public card; a caller without access to the agent is then treated as anonymous.
         Raises AgentNotFound; Unauthenticated without credentials (except for public agents) and for reserved
         principals; PermissionDenied when the caller's grants do not cover the agent.
         """
+        if public:
+            scope, agent = self.resolve_agent(tenant)
+            effective = identity if identity.may_call(scope, agent) else ANONYMOUS
+            return Caller(Owner(scope, effective.principal), agent, effective)
         scope, agent = self.resolve_agent(tenant, identity)
-        if not identity.is_authenticated and not self.policy.is_public(agent):
+        if self.policy.credentials_required and not identity.is_authenticated and not self.policy.is_public(agent):
             raise Unauthenticated(f'credentials are required for agent "{agent}"')
         if not identity.may_call(scope, agent):
             raise _denied(scope, agent, identity)

@@ -9,7 +9,7 @@ allows running agents (dragoman.worker.v1) and has no effect on calls.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from dragoman.core.names import AGENT_ID, ANONYMOUS_PRINCIPAL, ByAgent, Owner, parse_by_agent
@@ -34,11 +34,11 @@ class Identity:
     credential_id: str = ""
     """The id of its API key, or `certificate:` and the id of its certificate."""
     expires: int = 0  # when its token ends, in milliseconds since the epoch; 0 for credentials that are looked up again
+    is_authenticated: bool = field(init=False, repr=False, compare=False)
+    """Whether the caller presented valid credentials. A request asks for it four times."""
 
-    @property
-    def is_authenticated(self) -> bool:
-        """Whether the caller presented valid credentials."""
-        return self.principal != ANONYMOUS_PRINCIPAL
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "is_authenticated", self.principal != ANONYMOUS_PRINCIPAL)
 
     @property
     def is_operator(self) -> bool:
@@ -171,7 +171,7 @@ class Isolation(ByAgent[IsolationPolicy]):
 
     def owner(self, scope: str, agent: str, principal: str) -> Owner:
         """The owner of the tasks of an agent that a principal sees in a scope, under which new tasks are stored."""
-        return Owner(scope, SHARED_PRINCIPAL if self.of(agent) == "scope" else principal)
+        return Owner(scope, SHARED_PRINCIPAL if self.by_agent.get(agent, self.default) == "scope" else principal)
 
 
 def parse_isolation(setting: str | Mapping[str, object]) -> Isolation:
