@@ -7,7 +7,7 @@ a body that is too large to be read, 413.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import orjson
@@ -73,7 +73,7 @@ class JsonRpcExchange(HttpExchange):
         name = "JSON-RPC" if binding == "jsonrpc" else "WebSocket"  # until the call names its method
         super().__init__(pipeline, request, path, tenant, binding=binding, method=name, is_known_method=False)
         self.rpc = json_request.JsonRpcRequest(None, "", None)
-        self._task_was_unknown = False
+        self.task_was_unknown = False  # to the choice of the row
 
     @property
     def is_unary(self) -> bool:
@@ -104,8 +104,11 @@ class JsonRpcExchange(HttpExchange):
 
     def call(self) -> Call:
         row, params = self.row, self.rpc.params
-        resume = _extension_params(params, RESUME_EXTENSION)
-        idempotency = _extension_params(params, IDEMPOTENCY_EXTENSION)
+        resume: Mapping[str, Any] = {}
+        idempotency: Mapping[str, Any] = {}
+        if isinstance(params, dict) and isinstance(metadata := params.get("metadata"), dict):
+            resume = _extension_params(metadata, RESUME_EXTENSION)
+            idempotency = _extension_params(metadata, IDEMPOTENCY_EXTENSION)
         return Call(
             self.caller,
             cursor=str(resume.get("after", "")) or self.headers.get(CURSOR_HEADER, ""),
@@ -122,7 +125,8 @@ class JsonRpcExchange(HttpExchange):
         return self._response(self.extended_card())
 
     async def respond(self, response: bytes) -> Response | web.StreamResponse:
-        await self.choose_row_again()
+        if self.task_was_unknown:
+            await self.choose_row_again()
         rows = _ROWS[self.rpc.method]
         if (
             self.row.op is LIST_TASKS
@@ -152,11 +156,14 @@ class JsonRpcExchange(HttpExchange):
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
     def _response(self, result: bytes) -> Response:
-        headers = {"Content-Type": JSON_CONTENT_TYPE, **self.activation_headers()}
+        headers = {"Content-Type": JSON_CONTENT_TYPE}
+        if self.extensions:
+            headers |= self.activation_headers()
         return Response(200, headers, json_request.encode_result(self.rpc.id, result))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
-        await self.choose_row_again()
+        if self.task_was_unknown:
+            await self.choose_row_again()
         prefix, encode_results = b"data: " + json_request.result_prefix(self.rpc.id), self.result_encoder()
 
         def encode_event(event: Event) -> bytes:
@@ -196,7 +203,9 @@ class JsonRpcExchange(HttpExchange):
         return Response(status, {"Content-Type": content_type, **headers}, body)
 
     async def _choose_row(self, rows: dict[Dialect, JsonRpcRow]) -> JsonRpcRow:
-        rows, params = _rows_by_shape(rows, self.rpc.params), self.rpc.params
+        params = self.rpc.params
+        if next(iter(rows.values())).op.push and isinstance(params, dict):
+            rows = _push_rows(rows, params)
         first = next(iter(rows.values()))
         if len(rows) == 1:
             return first
@@ -214,14 +223,13 @@ class JsonRpcExchange(HttpExchange):
             return method_table.SHARED_TASK_ROWS.get((self.rpc.method, created_dialect)) or rows.get(
                 created_dialect, first
             )
-        self._task_was_unknown = True
+        self.task_was_unknown = True
         # A 0.x method with a version 1: only a2a-rust sends both.
         return rows[Dialect.RUST] if Dialect.RUST in rows and self.version.startswith("1") else first
 
     async def choose_row_again(self) -> None:
-        """Chooses the row by its task, if the task was created between the choice and the call."""
-        if self._task_was_unknown:
-            self.row = await self._choose_row(_ROWS[self.rpc.method])
+        """Chooses the row by its task, which may have been created between the choice and the call."""
+        self.row = await self._choose_row(_ROWS[self.rpc.method])
 
     async def _task_dialect(self, params: object) -> Dialect | None:
         """The dialect in which the task that the call names was created."""
@@ -257,10 +265,9 @@ def _errors_in_stream(method: str) -> bool:
     return method in _ROWS and next(iter(_ROWS[method].values())).errors_in_stream
 
 
-def _extension_params(params: object, extension: Extension) -> dict[str, Any]:
+def _extension_params(metadata: Mapping[str, Any], extension: Extension) -> Mapping[str, Any]:
     """Returns an extension's parameters in the call's metadata, empty for none: WebSocket frames have no headers."""
-    metadata = params.get("metadata") if isinstance(params, dict) else None
-    values = metadata.get(extension.uri) if isinstance(metadata, dict) else None
+    values = metadata.get(extension.uri)
     return values if isinstance(values, dict) else {}
 
 
@@ -278,14 +285,12 @@ def _dialect_by_shape(rows: dict[Dialect, JsonRpcRow], params: object) -> Dialec
     return next(iter(rows))
 
 
-def _rows_by_shape(rows: dict[Dialect, JsonRpcRow], params: object) -> dict[Dialect, JsonRpcRow]:
-    """Returns the rows that fit the shape of a call.
+def _push_rows(rows: dict[Dialect, JsonRpcRow], params: Mapping[str, Any]) -> dict[Dialect, JsonRpcRow]:
+    """Returns the rows of a push configuration method that fit the shape of a call.
 
-    Only push configuration methods have two: the wrapper of 0.x with the task as `id`, and the flat form of 1.0 with
-    the task as `taskId` beside the `url`.
+    There are two: the wrapper of 0.x with the task as `id`, and the flat form of 1.0 with the task as `taskId` beside
+    the `url`.
     """
-    if not next(iter(rows.values())).op.push or not isinstance(params, dict):
-        return rows
     is_wrapped = bool(params.keys() & {"pushNotificationConfig", "push_notification_config"})
     is_flat = not is_wrapped and bool(params.keys() & {"taskId", "task_id", "url"})
     return {dialect: row for dialect, row in rows.items() if (dialect in _FLAT_PUSH_DIALECTS) == is_flat} or rows

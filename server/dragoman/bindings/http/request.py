@@ -9,7 +9,7 @@ import zlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
@@ -165,6 +165,7 @@ _BODY_OVERHEAD_BYTES: Final = 1024 * 1024  # bytes for keys and punctuation arou
 _METHODS_WITHOUT_BODY: Final = frozenset({"GET", "HEAD", "DELETE"})  # methods whose body is ignored (RFC 9110 §9.3)
 
 
+@cache
 def max_body_bytes(message_bytes: int) -> int:
     """Maximum bytes of an HTTP body: the decoded limit in base64, plus the envelope."""
     return message_bytes * 4 // 3 + _BODY_OVERHEAD_BYTES

@@ -54,11 +54,13 @@ class WebSocketExchange(JsonRpcExchange):
         return await self._send_result(self.extended_card())
 
     async def respond(self, response: bytes) -> web.StreamResponse:
-        await self.choose_row_again()
+        if self.task_was_unknown:
+            await self.choose_row_again()
         return await self._send_result(self.result(response))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
-        await self.choose_row_again()
+        if self.task_was_unknown:
+            await self.choose_row_again()
         encode_results = self.result_encoder()
         async with aclosing(events):
             async for batch in events:

@@ -46,13 +46,7 @@ class AmbiguousJson(InvalidParams):
 LARGE_BODY_BYTES: Final = 64 * 1024
 MEMORY_FACTOR: Final = 16
 """Bytes that orjson may request for each byte of a large body, to parse or to encode it. Without them it calls the body
-invalid, or crashes the process."""
-
-
-def _check_memory(body: bytes) -> None:
-    """Raises MemoryError if orjson could not get its memory. It is not touched, so that this costs next to nothing."""
-    if len(body) > LARGE_BODY_BYTES:
-        bytes(MEMORY_FACTOR * len(body))
+invalid, or crashes the process, so they are requested before: then a MemoryError is raised."""
 
 
 def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
@@ -62,7 +56,8 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
     JSON, InvalidParams for too many values, and AmbiguousJson with the path for duplicate keys, integer literals
     beyond 2**53, numbers beyond doubles, halves of surrogate pairs and deep nesting.
     """
-    _check_memory(body)
+    if len(body) > LARGE_BODY_BYTES:
+        bytes(MEMORY_FACTOR * len(body))  # untouched, so that this costs next to nothing
     # Few bodies are so large, and most of those are long texts.
     if len(body) > MAX_VALUES and _count_structure(body) > MAX_VALUES:
         _check_count(body)
@@ -80,7 +75,8 @@ def loads(body: bytes, *, lossy_numbers: bool = False) -> object:
 
 def _check(body: bytes, value: object, *, lossy_numbers: bool) -> None:
     try:
-        _check_memory(body)
+        if len(body) > LARGE_BODY_BYTES:
+            bytes(MEMORY_FACTOR * len(body))
         # The re-encoded value shows what parsing dropped. orjson fails here if the value is too deep or an integer too
         # large.
         reencoded = orjson.dumps(value, option=0 if lossy_numbers else orjson.OPT_STRICT_INTEGER)
@@ -278,7 +274,8 @@ def parse_request(body: object) -> JsonRpcRequest:
         raise InvalidRequest("Request payload validation error: the request must be a JSON object")
     if body.get("jsonrpc") != JSONRPC_VERSION:
         raise InvalidRequest(f'Request payload validation error: jsonrpc: must be "{JSONRPC_VERSION}"')
-    if body.get("id") is not None and request_id(body) is None:
+    id = request_id(body)
+    if id is None and body.get("id") is not None:
         raise InvalidRequest("Request payload validation error: id: must be a string, an integer or null")
     method = body.get("method")
     if not isinstance(method, str) or not method:
@@ -286,7 +283,7 @@ def parse_request(body: object) -> JsonRpcRequest:
     params = body.get("params")
     if params is not None and not isinstance(params, dict):
         raise InvalidParams.field("params", "must be a JSON object")
-    return JsonRpcRequest(request_id(body), method, params)
+    return JsonRpcRequest(id, method, params)
 
 
 def result_prefix(id: str | int | None) -> bytes:
@@ -296,7 +293,7 @@ def result_prefix(id: str | int | None) -> bytes:
 
 def encode_result(id: str | int | None, result: bytes) -> bytes:
     """Encodes a response. `result` is JSON, `null` if it is empty."""
-    return b"%b%b}" % (result_prefix(id), result)
+    return b'{"jsonrpc":"2.0","id":%b,"result":%b}' % (orjson.dumps(id), result)
 
 
 def encode_error(id: str | int | None, error: dict[str, Any]) -> bytes:
