@@ -234,9 +234,18 @@ def artifact_change(artifact: pb.Artifact, *, append: bool = False, last: bool =
     )
 
 
+def text_artifact_change(id: str, text: str) -> ArtifactChange:
+    """The event that sends one text as a whole artifact: in 6 calls, in place of 16 by way of an Artifact."""
+    part = pb.Part(text=checked_string(text)).SerializeToString()
+    return ArtifactChange(id, encode_artifact_head(id), frames.frame(4, part), b"", last_chunk=True)
+
+
 def encode_artifact_head(id: str, name: str = "", description: str = "") -> bytes:
     """The Artifact fields before its parts, as bytes."""
-    return frames.text(1, id) + frames.text(2, name) + frames.text(3, description)
+    head = frames.text(1, id)
+    if name or description:
+        head += frames.text(2, name) + frames.text(3, description)
+    return head
 
 
 def encode_parts(parts: Any) -> bytes:

@@ -588,12 +588,13 @@ class Scheduler:
         self.slot_freed(queue)
 
     def slot_freed(self, queue: AgentQueue) -> None:
-        if self.runs.free_slots <= 1:  # it was the last one, for which other queues may have waited
+        runs = self.runs
+        if runs.slots - len(runs.by_task) - runs.reserved <= 1:  # the last one: other queues may have waited
             self._fill_slots()
         elif queue.backlog is not Backlog.EMPTY:
             self._fill(queue)
-        if self.runs.idle_waiters:
-            self.runs.wake_if_idle()
+        if runs.idle_waiters:
+            runs.wake_if_idle()
 
     # Jobs -------------------------------------------------------------------------------------------------------
 

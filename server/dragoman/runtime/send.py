@@ -111,7 +111,9 @@ class AppendBuilder:
             envelope.configuration.history_length = configuration.history_length
         if spec.extensions and (extensions := _active_extensions(spec, call)):
             envelope.message.extensions.extend(extensions)
-        idempotency_key = self._idempotency_key(call, message)
+        idempotency_key = None
+        if call.idempotency_key or self.limits.message_id_is_key:
+            idempotency_key = self._idempotency_key(call, message)
         record = await self.store.find(caller.owner, caller.agent, message.task_id) if message.task_id else None
         restarts = False
         if record is not None and record.alias and call.names_tasks and states.is_terminal(record.state):
@@ -242,7 +244,7 @@ class SendResult(NamedTuple):
     reply: pb.Message | None = None
 
 
-_NO_TASK: Final = TaskRecord(TaskRef(Owner("", ""), b""), "", "", "", 0, 0, 0)
+_NO_TASK: Final = TaskRecord(TaskRef(Owner("", ""), b""), "", "", "", 0, 0, 0, visible=False)
 """The record in the result of a send that was answered without a task."""
 
 
@@ -279,7 +281,7 @@ class SendOperations:
             result = None
             while result is None:
                 result = await self._store_message(call, await self.appends.build(call, request))
-            if message := await direct_reply(result):
+            if not result.record.visible and (message := await direct_reply(result)):
                 return frames.frame(2, message.SerializeToString())
             if waits and result.record.has_open_turn:
                 task = await self._wait_for_turn(result, deadline, history)

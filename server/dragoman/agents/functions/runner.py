@@ -32,7 +32,7 @@ from dragoman.agents.functions.spec import ONCE, Retry
 from dragoman.agents.functions.steps import TurnSuspended
 from dragoman.agents.functions.threads import DaemonThreadPool, ThreadRunner
 from dragoman.agents.functions.turn import AgentError, Turn, TurnEnded, TurnOutput
-from dragoman.agents.values import NewId, artifact_change, to_local_type
+from dragoman.agents.values import NewId, artifact_change, text_artifact_change, to_local_type
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse, Unavailable, lacks_memory
@@ -250,6 +250,9 @@ def _drain(stream: Generator[object, None, object], turn: Turn) -> object:
 
 def _completed_result(output: TurnOutput, value: object) -> TurnResult:
     """COMPLETED with the returned value as message or artifact."""
+    if isinstance(value, str):  # of most agents
+        text = text_artifact_change(output.new_id(), value)
+        return output.turn_result(StatusChange(states.COMPLETED), artifacts=[text])
     value = to_local_type(value)
     if value is None:
         return output.turn_result(StatusChange(states.COMPLETED))

@@ -517,7 +517,7 @@ class TurnOutput:
         self.turn_context = turn_context
         self.agent = agent
         self._clock = clock
-        self._new_id = new_id
+        self.new_id = new_id
         self._loop = asyncio.get_running_loop()
         self._loop_thread = threading.get_ident()
         task = asyncio.current_task()
@@ -606,10 +606,10 @@ class TurnOutput:
                 self._first_chunk_lock.release()
 
     def message(self, value: object) -> pb.Message:
-        return values.message_of(value, self._new_id, self.turn_context)
+        return values.message_of(value, self.new_id, self.turn_context)
 
     def new_artifact(self, value: object, **fields: Any) -> pb.Artifact:
-        return values.artifact_of(value, self._new_id, **fields)
+        return values.artifact_of(value, self.new_id, **fields)
 
     def status_change(self, state: int, value: object = None) -> StatusChange:
         return StatusChange(state, b"" if value is None else self.message(value).SerializeToString())

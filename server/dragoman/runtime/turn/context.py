@@ -104,7 +104,7 @@ class RunContext:
         """`appended`: the claim, which has also created the task if there is a `first` message; with None the run reads
         its input. `on_limit_exceeded`: stops the turn."""
         record = appended.record
-        assert record.running, "a run begins with a claim"
+        assert record.session, "a run begins with a claim"
         self._loop = loop = asyncio.get_running_loop()
         self.record = record
         self.first_response: asyncio.Future[pb.Message | None] = loop.create_future()

@@ -405,7 +405,7 @@ class TurnRunner:
 
     def _decide(self, result: TurnResult, output: Output) -> Finish:
         record, retries, lost = self.context.record, self._agent.spec.crash_retries, self._worker_lost
-        if self._tells_server:  # its cancel is repeated for a time, not a number of attempts
+        if self.stop.reason and self._tells_server:  # its cancel is repeated for a time, not a number of attempts
             retries = sys.maxsize
         return decide(result, output, self.stop, self._stop_status, lost, record, retries, begun=self._begun)
 
