@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping
 from datetime import date, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -246,6 +247,12 @@ def encode_artifact_head(id: str, name: str = "", description: str = "") -> byte
     if name or description:
         head += frames.text(2, name) + frames.text(3, description)
     return head
+
+
+@lru_cache(maxsize=16)
+def chunk_head(id: str) -> bytes:
+    """The head of an artifact that is sent in chunks: the same for each of them."""
+    return encode_artifact_head(id)
 
 
 def encode_parts(parts: Any) -> bytes:

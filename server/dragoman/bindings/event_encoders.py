@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Protocol
 
 import orjson
 
@@ -97,7 +97,11 @@ RUST_STREAM_ENCODERS: Final = replace(
 
 # JSON-RPC --------------------------------------------------------------------------------------------------
 
-EncodeResults = Callable[[Event, bool], Sequence[bytes]]  # like `EncodeEvent`, in one or more JSON-RPC results
+
+class EncodeResults(Protocol):
+    """Encodes an event in one or more JSON-RPC results. `final`: it is the last event, and the dialect marks it."""
+
+    def __call__(self, event: Event, final: bool) -> Sequence[bytes]: ...
 
 
 def _single_result(encode: EncodeEvent) -> Callable[[], EncodeResults]:

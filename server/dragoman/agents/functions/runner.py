@@ -193,6 +193,8 @@ class DeclaredAgent(Generic[P, R]):
 
 def send_value(turn: Turn, value: object) -> Awaitable[None]:
     """Sends one yielded value as a status update, an artifact or a chunk."""
+    if isinstance(value, str):  # the usual chunk
+        return turn.chunk(value)
     value = to_local_type(value)
     match value:
         case None:

@@ -8,6 +8,7 @@ a body that is too large to be read, 413.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import orjson
@@ -27,7 +28,7 @@ from dragoman.bindings.http.request import (
     idempotency_key,
 )
 from dragoman.bindings.method_table import LIST_TASKS, SEND_MESSAGE, STREAM_MESSAGE, JsonRpcRow
-from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version
+from dragoman.bindings.pipeline import Pipeline, challenge_headers, event_adapter, minor_version, unchanged
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.cards.agent_spec import IDEMPOTENCY_EXTENSION, RESUME_EXTENSION, Extension
 from dragoman.core.errors import (
@@ -150,9 +151,9 @@ class JsonRpcExchange(HttpExchange):
 
     def result_encoder(self) -> Callable[[Event], Iterable[bytes]]:
         """Returns the function that encodes an event as the JSON of one or more `result`s."""
-        row = self.row
-        encode, adapt_event = row.stream_results(), event_adapter(self.extensions)
-        turn = row.turn
+        encode, adapt_event, turn = self.row.stream_results(), event_adapter(self.extensions), self.row.turn
+        if adapt_event is unchanged and not turn:
+            return partial(encode, final=False)  # no further call for each event
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
     def _response(self, result: bytes) -> Response:
