@@ -91,7 +91,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "all principals are one", "G7", "core.access.identity",
-        'return Owner(scope, SHARED_PRINCIPAL if self.of(agent) == "scope" else principal)',
+        'return Owner(scope, SHARED_PRINCIPAL if self.by_agent.get(agent, self.default) == "scope" else principal)',
         "return Owner(scope, SHARED_PRINCIPAL)",
     ),
     Mutation(
