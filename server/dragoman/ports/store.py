@@ -311,8 +311,11 @@ class Erasures(Protocol):
         erasure is completed by `resume`.
         """
 
-    async def resume(self) -> list[ErasureReceipt]:
-        """Completes interrupted erasures. Returns their receipts."""
+    async def resume(self, age: Callable[[str, int], int] | None = None) -> list[ErasureReceipt]:
+        """Completes interrupted erasures. Returns their receipts.
+
+        age: the milliseconds by agent and state after which tasks expire, 0 for never; erases what a store can at once.
+        """
 
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
         """The last erasure receipts, newest first."""

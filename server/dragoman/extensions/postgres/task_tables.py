@@ -144,6 +144,10 @@ _UPSERT_KEYS: Final = insert_statement(
     "ON CONFLICT (owner, agent, key) DO UPDATE SET digest = excluded.digest, task = excluded.task,"
     " reply = excluded.reply, first = excluded.first, created = excluded.created, task_owner = excluded.task_owner",
 )
+UPSERT_ALIAS: Final = """
+INSERT INTO aliases (owner, agent, id, task) VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner, agent, id) DO UPDATE SET task = excluded.task
+"""
 _KEYS_OF_TASK: Final = ("owner = $1 AND task = $2 AND task_owner IS NULL", "task_owner = $1 AND task = $2")
 """Keys of a task: of its owner, and of principals of its scope that share it."""
 
@@ -185,6 +189,11 @@ async def clear_task_keys(connection: Connection, row_key: TaskRowKey) -> None:
         await connection.execute(
             f"UPDATE idempotency SET task = NULL, reply = NULL, task_owner = NULL WHERE {condition}", *row_key
         )
+
+
+async def delete_alias(connection: Connection, row_key: TaskRowKey) -> None:
+    """Deletes the alias of a task that is deleted."""
+    await connection.execute("DELETE FROM aliases WHERE owner = $1 AND task = $2", *row_key)
 
 
 async def record_reply(connection: Connection, row_key: TaskRowKey, reply: bytes) -> None:

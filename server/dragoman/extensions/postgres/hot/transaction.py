@@ -46,7 +46,10 @@ from dragoman.stores.shared.rows import (
     step_values,
 )
 
-_SELECT_BY_ALIAS: Final = "SELECT task, state FROM tasks WHERE owner = $1 AND agent = $2 AND id = $3 AND alias"
+_SELECT_BY_ALIAS: Final = """
+SELECT t.task, t.state FROM aliases a JOIN tasks t ON t.owner = a.owner AND t.task = a.task
+WHERE a.owner = $1 AND a.agent = $2 AND a.id = $3
+"""
 _GIVE_UP_ALIAS: Final = "UPDATE tasks SET id = $3, alias = false WHERE owner = $1 AND task = $2"
 
 AppendResult = Appended | AppendRejected
@@ -175,6 +178,7 @@ class PostgresTransaction:
             await connection.execute(_GIVE_UP_ALIAS, owner, earlier, task_id_of(earlier))
         if named is not None:
             self._aliases.add((owner, named.agent, named.id))
+            await connection.execute(task_tables.UPSERT_ALIAS, owner, named.agent, named.id, change.task.key)
         if change.create is not None and change.create.parent:
             await task_tables.add_parent(connection, row_key, change.create.parent)
         self._add_to_pending(row_key, planned)
@@ -322,7 +326,7 @@ _MAIN_STATEMENTS: Final = (
 )
 _DELETE_TASK_ROWS: Final = tuple(
     f"DELETE FROM {table} WHERE owner = $1 AND task = $2"
-    for table in ("tasks", "log", "messages", "artifacts", "chunks", "blob_uses", "steps")
+    for table in ("tasks", "log", "messages", "artifacts", "chunks", "blob_uses", "steps", "aliases")
 )
 
 ArtifactKey = tuple[int, bytes, str]
