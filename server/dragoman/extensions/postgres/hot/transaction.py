@@ -3,7 +3,7 @@
 All appends go through here; apart from them, push configurations and erasure change rows of `tasks`.
 `core.plan` decides what is written; this module decides in which order it is read, locked and sent. All processes lock
 in the same order, so their batches wait for each other but never deadlock: first the names that have to be unique or
-are counted (`lock_numbers`), then the records of the tasks by scope, principal and key, then new owners. Everything
+are counted (`lock_numbers`), then the records of the tasks by key, then new owners. Everything
 is then decided in memory and written with one statement; rare kinds of rows cost another one.
 """
 
@@ -281,7 +281,7 @@ _INSERT_TASKS: Final = insert_statement(
 )
 _UPDATE_TASKS: Final = PostgresBulkStatement(
     f"UPDATE tasks SET ({MUTABLE_COLUMNS}) = ({qualified(MUTABLE_COLUMNS, 'r')})"
-    " FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
+    " FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task AND tasks.task {own}",
     "iy" + MUTABLE_TYPES,
     f"owner, task, {MUTABLE_COLUMNS}",
 )
@@ -291,13 +291,15 @@ _INSERT_MESSAGES: Final = insert_statement(
 )
 
 _UPDATE_TASK_STATES: Final = PostgresBulkStatement(
-    "UPDATE tasks SET agent_state = r.agent_state FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
+    "UPDATE tasks SET agent_state = r.agent_state FROM {rows}"
+    " WHERE tasks.owner = r.owner AND tasks.task = r.task AND tasks.task {own}",
     "iyy",
     "owner, task, agent_state",
 )
 _DELETE_CHUNKS: Final = PostgresBulkStatement(
     "DELETE FROM chunks c USING {rows}"
-    " WHERE c.owner = r.owner AND c.task = r.task AND c.artifact = r.artifact AND c.sequence < r.sequence",
+    " WHERE c.owner = r.owner AND c.task = r.task AND c.artifact = r.artifact AND c.sequence < r.sequence"
+    " AND c.task {own}",
     "iyti",
     "owner, task, artifact, sequence",
 )

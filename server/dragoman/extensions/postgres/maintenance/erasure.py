@@ -61,7 +61,7 @@ ABANDONED_AFTER_MS: Final = 60_000
 _LOCK_TASKS: Final = PostgresBulkStatement(
     f"SELECT o.scope, o.principal, t.owner, t.task, {TABLE_RECORD_COLUMNS} FROM {{rows}}"
     " JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
-    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task ORDER BY o.scope, o.principal, t.task FOR UPDATE OF t",
+    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task AND t.task {own} ORDER BY t.task FOR UPDATE OF t",
     "tty",
     "scope, principal, task",
 )

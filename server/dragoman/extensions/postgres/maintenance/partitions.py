@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import logging
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass
 from datetime import date
@@ -37,7 +38,7 @@ TABLES: Final = (
 DAY_MS: Final = 86_400_000
 MIN_TASKS: Final = 100_000
 """Tasks of a partition, at least."""
-MAX_SHARE: Final = 32
+MAX_SHARE: Final = 16
 """A partition covers this part of the time that the store keeps, at least, and a day."""
 CLOCK_TOLERANCE_MS: Final = 3_600_000
 """A partition begins so much later than it is created, at least: keys have the time of the servers' clocks."""
@@ -49,10 +50,11 @@ LOCK_TIMEOUT: Final = "SET LOCAL lock_timeout = '2s'"
 STEP_TIMEOUT: Final = 3600.0
 """Seconds for a statement that reads a whole partition."""
 
-_SELECT_NAMES: Final = """
-SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
+_SELECT_BOUNDS: Final = """
+SELECT pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'tasks'::regclass ORDER BY c.relname
 """
+_BOUNDS: Final = re.compile(r"FOR VALUES FROM \((?:MINVALUE|'\\x(\w+)')\) TO \((?:MAXVALUE|'\\x(\w+)')\)")
 
 ExpiryAge = Callable[[str, int], int]
 """The milliseconds after which a task of an agent in a state is erased; 0 for never."""
@@ -104,9 +106,12 @@ def key_literal(key: bytes) -> str:
 
 async def partitions(connection: Connection) -> list[Partition]:
     """All partitions, the oldest first."""
-    names = [row[0][-8:] for row in await connection.fetch(_SELECT_NAMES)]
-    firsts = [date(int(name[:4]), int(name[4:6]), int(name[6:])).toordinal() - _EPOCH for name in names]
-    return [Partition(*bounds) for bounds in zip(firsts, [*firsts[1:], None], strict=True)]
+    found = [_BOUNDS.fullmatch(row[0]) for row in await connection.fetch(_SELECT_BOUNDS)]
+    return [Partition(_day(bounds[1]) or 0, _day(bounds[2])) for bounds in found if bounds is not None]
+
+
+def _day(first_key: str | None) -> int | None:
+    return None if first_key is None else int(first_key, 16) // DAY_MS
 
 
 # Creation -------------------------------------------------------------------------------------------------------------
@@ -273,7 +278,7 @@ async def drop_expired(database: Database, partition: Partition, age: ExpiryAge,
 
 async def is_expired(connection: Connection, partition: Partition, age: ExpiryAge, now: int) -> bool:
     """Whether all tasks of a partition have ended and expired, and nothing needs one."""
-    if partition.end is None or now < partition.end * DAY_MS:
+    if partition.end is None or now < (partition.end + 1) * DAY_MS:  # a day: keys have the time of the servers' clocks
         return False
     for agent, state, last_update in await connection.fetch(_in(_LAST_UPDATES, partition)):
         if state not in states.TERMINAL or not 0 < age(agent, state) <= now - last_update:
