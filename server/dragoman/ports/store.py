@@ -312,10 +312,8 @@ class Erasures(Protocol):
         """
 
     async def resume(self, age: Callable[[str, int], int] | None = None) -> list[ErasureReceipt]:
-        """Completes interrupted erasures. Returns their receipts.
-
-        age: the milliseconds by agent and state after which tasks expire, 0 for never; erases what a store can at once.
-        """
+        """Completes interrupted erasures. May erase tasks beyond an age, by agent and state in milliseconds, 0 for never.
+        Returns the receipts of both."""
 
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
         """The last erasure receipts, newest first."""

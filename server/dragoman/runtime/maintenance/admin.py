@@ -100,9 +100,8 @@ class Maintenance:
 
     async def resume_erasures(self, age: Callable[[str, int], int] | None = None) -> int:
         """Completes interrupted erasures, and records them. Returns the tasks that expired. age: see `Erasures`."""
-        receipts = await self.store.erasures.resume(age)
-        if self.auditor is not None:
-            for receipt in receipts:
+        for receipt in (receipts := await self.store.erasures.resume(age)):
+            if self.auditor is not None:
                 await self.auditor.record_erasure(receipt)
         return sum(receipt.counts.tasks for receipt in receipts if receipt.reason == RETENTION_REASON)
 
@@ -255,12 +254,9 @@ def _links(task: pb.Task) -> Iterator[str]:
 
 
 async def _file_pieces(path: Path) -> AsyncGenerator[bytes, None]:
-    file = await asyncio.to_thread(path.open, "rb")
-    try:
+    with await asyncio.to_thread(path.open, "rb") as file:
         while data := await asyncio.to_thread(file.read, READ_BYTES):
             yield data
-    finally:
-        file.close()
 
 
 def _same_target(selection: TaskSelection, one: TaskRecord, other: TaskRecord) -> bool:

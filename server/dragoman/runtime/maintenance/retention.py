@@ -178,11 +178,8 @@ class Retention:
                 await self._expire(selection)
             else:
                 await self._erase(selection)
-        if (
-            self.auditor is not None
-            and self.audit_retention_ms
-            and (removed := await self.auditor.truncate(self.audit_retention_ms))
-        ):
+        auditor = self.auditor if self.audit_retention_ms else None
+        if auditor is not None and (removed := await auditor.truncate(self.audit_retention_ms)):
             log.info("expired entries of the audit log were removed: %d", removed)
         self.counts.rounds += 1
 

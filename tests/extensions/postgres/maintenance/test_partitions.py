@@ -279,7 +279,7 @@ async def test_a_partition_stays_while_one_of_its_tasks_is_needed(
     store: PostgresStore, clock: Clock, old_day: Partition, postgres_url: str, hindrance: str
 ) -> None:
     await ended(store, clock, old_day.first)
-    ages = {states.COMPLETED: AGE, states.FAILED: AGE}
+    ages: dict[int, int] = {states.COMPLETED: AGE, states.FAILED: AGE}
     if hindrance == "unexpired":
         clock.now = (old_day.first + 8) * DAY_MS - 1
     elif hindrance == "never":
@@ -359,8 +359,8 @@ async def test_two_servers_drop_a_partition_once_while_others_write(stores: Stor
     for part in range(5):
         await ended(stores[0], clock, TODAY - 10 + part / 10)
     writes = [stores[number % 2].append(created(ref_of(TODAY))) for number in range(40)]
-    counts = await asyncio.gather(*(drop(store) for store in stores), *writes)
-    assert sum(counts[:2]) == 5
+    first, second, *_ = await asyncio.gather(*map(drop, stores), *writes)
+    assert (first, second) in ((5, 0), (0, 5))
     assert (await stores[1].page(TaskQuery(OWNER, AGENT))).total == 40
 
 
