@@ -36,7 +36,7 @@ CREATE TEMP TABLE keys AS SELECT ms, decode(hex, 'hex') AS task, regexp_replace(
     hex, '(.{8})(.{4})(.{4})(.{4})(.{12})', '\\1-\\2-\\3-\\4-\\5') AS id
 FROM (SELECT ms, lpad(to_hex(ms), 12, '0') || '7' || left(digest, 3) || '8' || right(digest, 15) AS hex
     FROM (SELECT $1::bigint + n * 86400000::bigint / $2::bigint AS ms, md5(n::text) AS digest
-        FROM generate_series(0, $2::bigint - 1) n) numbers) made
+        FROM generate_series(0, $2::bigint - 1) n) numbers) keys
 """
 
 

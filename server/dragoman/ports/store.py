@@ -312,7 +312,7 @@ class Erasures(Protocol):
         """
 
     async def resume(self, age: Callable[[str, int], int] | None = None) -> list[ErasureReceipt]:
-        """Completes interrupted erasures. May erase tasks beyond an age, by agent and state in milliseconds, 0 for never.
+        """Completes interrupted erasures. May erase tasks beyond an age: milliseconds by agent and state, 0 for never.
         Returns the receipts of both."""
 
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:

@@ -194,18 +194,18 @@ async def test_a_lookup_reads_the_partition_of_the_key_in_every_table(
 
 
 async def statements_of(monkeypatch: pytest.MonkeyPatch, call: Any) -> list[tuple[str, Sequence[Any]]]:
-    """What a call asks."""
-    asked: list[tuple[str, Sequence[Any]]] = []
+    """The statements of a call."""
+    sent: list[tuple[str, Sequence[Any]]] = []
     fetch = asyncpg.Connection.fetch
 
     async def spy(self: Any, sql: str, *values: Any, **options: Any) -> Any:
-        asked.append((sql, values))
+        sent.append((sql, values))
         return await fetch(self, sql, *values, **options)
 
     monkeypatch.setattr(asyncpg.Connection, "fetch", spy)
     await call
     monkeypatch.undo()
-    return asked
+    return sent
 
 
 async def test_a_search_reads_the_partitions_in_which_tasks_may_match(
