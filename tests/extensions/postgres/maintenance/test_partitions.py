@@ -20,8 +20,9 @@ from dragoman.core.task import states
 from dragoman.core.task.cursors import TaskQuery, TaskSearch
 from dragoman.core.task.log import ContextState, IdempotencyKey, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import RETENTION_REASON, TaskSelection, task_ids_digest
-from dragoman.extensions.postgres import reads
+from dragoman.extensions.postgres import reads, task_tables
 from dragoman.extensions.postgres.database import BEGIN_WRITE
+from dragoman.extensions.postgres.hot import transaction
 from dragoman.extensions.postgres.maintenance import partitions
 from dragoman.extensions.postgres.maintenance.partitions import DAY_MS, TABLES, Partition
 from dragoman.extensions.postgres.store import PostgresStore
@@ -160,18 +161,16 @@ async def test_every_table_with_a_task_in_its_key_has_the_same_partitions(
 # Reading --------------------------------------------------------------------------------------------------------------
 
 
-async def scanned(url: str, sql: str, *values: Any) -> set[str]:
-    """The partitions that a statement, prepared for any arguments, reads."""
+async def scanned(url: str, sql: str, *values: Any, prepared: bool = True) -> set[str]:
+    """The partitions whose scans a statement, prepared for any arguments, begins; otherwise those that it reads."""
     connection = await asyncpg.connect(url)
     try:
         await connection.execute("; ".join(BEGIN_WRITE.split("; ")[:-1]))
         plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN (ANALYZE, COSTS OFF) {sql}", *values))
     finally:
         await connection.close()
-    nodes = re.split(r"\n *->", plan)
-    return {
-        found[1] for node in nodes if "never executed" not in node for found in re.finditer(r" on (\w+_\d{8})", node)
-    }
+    nodes = [node for node in re.split(r"\n *->", plan) if prepared or "never executed" not in node]
+    return {found[1] for node in nodes for found in re.finditer(r"Scan .*?on (\w+_\d{8})", node)}
 
 
 async def test_a_lookup_reads_the_partition_of_the_key_in_every_table(
@@ -191,6 +190,20 @@ async def test_a_lookup_reads_the_partition_of_the_key_in_every_table(
         assert own.table("messages") in found
         assert found <= {own.table(name) for name in TABLES}
     assert await scanned(postgres_url, reads._EVENTS, 1, key, 1, 10, 1000) == {own.table("log")}
+
+
+async def test_a_commit_begins_scans_in_the_partitions_of_its_tasks(
+    store: PostgresStore, clock: Clock, postgres_url: str
+) -> None:
+    await split(store, *range(TODAY - 5, TODAY + 1))
+    refs = [(await ended(store, clock, TODAY - days)).ref for days in (1, 3)]
+    lock, names = task_tables._LOCK_TASKS, {Partition(TODAY - days, None).table("tasks") for days in (1, 2, 3)}
+    rows = [(*OWNER, ref.key) for ref in refs]
+    assert await scanned(postgres_url, lock.sql_text(), *lock.columns(rows), None) == names
+    assert await scanned(postgres_url, lock.sql_text(), *lock.columns(rows[:1]), None) == {max(names)}
+    states_of = transaction._UPDATE_TASK_STATES
+    changed = [(1, ref.key, b"state") for ref in refs]
+    assert await scanned(postgres_url, states_of.sql_text(), *states_of.columns(changed)) == names
 
 
 async def statements_of(monkeypatch: pytest.MonkeyPatch, call: Any) -> list[tuple[str, Sequence[Any]]]:
@@ -220,7 +233,7 @@ async def test_a_search_reads_the_partitions_in_which_tasks_may_match(
             for one in await statements_of(monkeypatch, store.search(query))
             if "CROSS JOIN LATERAL" in one[0] and "SELECT r.n" in one[0]
         ]
-        return {name[-8:] for name in await scanned(postgres_url, sql, *values)}
+        return {name[-8:] for name in await scanned(postgres_url, sql, *values, prepared=False)}
 
     day = {number: Partition(TODAY - number, None).table("")[1:] for number in range(-1, 6)}
     assert await of(TaskSearch(task_id=records[2].id)) == {day[2]}
