@@ -16,6 +16,7 @@ from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.extensions.postgres import blobs, daily_usage, pushes, task_tables
 from dragoman.extensions.postgres.database import Database
+from dragoman.extensions.postgres.errors import has_cause
 from dragoman.extensions.postgres.hot import quota_counters
 from dragoman.extensions.postgres.hot.quota_counters import TaskRowKey
 from dragoman.extensions.postgres.hot.transaction import ADD_TO_TOTALS
@@ -171,9 +172,9 @@ class PostgresEraser(Eraser):
                 try:
                     number = await partitions.drop_expired(self._database, partition, age, self._counter_slot)
                 except (Unavailable, StoreFault) as error:
-                    if isinstance(error.__cause__, UndefinedTableError):  # another server has dropped it
+                    if has_cause(error, UndefinedTableError):  # another server has dropped it
                         continue
-                    if not isinstance(error.__cause__, LockNotAvailableError):
+                    if not has_cause(error, LockNotAvailableError):
                         raise
                     log.warning("another session locks a table, perhaps a dump: an expired partition stays for now")
                     break
