@@ -230,8 +230,8 @@ def limits(costs: Costs) -> list[Limit]:
         Limit(
             f"the database has 1 TB, with tasks of {RETAINED_DAYS} days",
             STORED_LIMIT / RETAINED_DAYS / stored,
-            "`log` can be partitioned by time today, by SQL. `tasks`, `messages`, `artifacts` and `chunks` cannot: that"
-            " needs a migration, and retention that drops partitions, since today it deletes task by task.",
+            "Nothing: retention drops whole partitions. From here on the disk is planned for, and"
+            " `max_locks_per_transaction` is 512, so that dumps and lists can lock every partition.",
         ),
         Limit(
             f"more than {COUNTER_SLOTS} processes write",

@@ -311,8 +311,9 @@ class Erasures(Protocol):
         erasure is completed by `resume`.
         """
 
-    async def resume(self) -> list[ErasureReceipt]:
-        """Completes interrupted erasures. Returns their receipts."""
+    async def resume(self, age: Callable[[str, int], int] | None = None) -> list[ErasureReceipt]:
+        """Completes interrupted erasures. May erase tasks beyond an age: milliseconds by agent and state, 0 for never.
+        Returns the receipts of both."""
 
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
         """The last erasure receipts, newest first."""

@@ -83,7 +83,7 @@ class MemoryEraser:
             await self._write(lambda: self._delete_rest(selection))
         return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
 
-    async def resume(self) -> list[ErasureReceipt]:
+    async def resume(self, age: Callable[[str, int], int] | None = None) -> list[ErasureReceipt]:
         unfinished = [receipt.number for receipt in self._tables.receipts if not receipt.digest]
         return [await self._finish(number) for number in unfinished]
 

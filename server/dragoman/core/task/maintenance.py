@@ -77,7 +77,7 @@ class TaskSelection:
     scope: str = ""
     agent: str = ""
     state: int = 0
-    without_pending_push: bool = False  # only tasks without undelivered push notifications
+    by_retention: bool = False  # only tasks without undelivered push notifications
 
     def __post_init__(self) -> None:
         if not (self.task or self.context or self.principal or self.older_than):
@@ -116,7 +116,7 @@ class TaskSelection:
             and self.agent in ("", record.agent)
             and record.state in self.states
             and (not self.older_than or record.updated <= now - self.older_than)
-            and not (self.without_pending_push and record.has_live_push)
+            and not (self.by_retention and record.has_live_push)
         )
 
     def __str__(self) -> str:

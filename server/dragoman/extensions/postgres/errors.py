@@ -13,6 +13,7 @@ from typing import Final
 import asyncpg
 
 from dragoman.core.errors import Unavailable
+from dragoman.core.exceptions import walk
 from dragoman.stores.shared.errors import FAULT, ErrorRow, StoreFault, Verdict, new_failure
 from dragoman.stores.shared.rows import SchemaTooNew
 
@@ -172,6 +173,11 @@ def failure_of(error: BaseException, *, is_write: bool = True, is_unknown: bool 
     """A new exception for callers, caused by one of DATABASE_ERRORS. See `new_failure`."""
     is_unknown = is_unknown or isinstance(error, CommitOutcomeUnknown)
     return new_failure(error, row_of(error), is_write=is_write, is_unknown=is_unknown)
+
+
+def has_cause(error: BaseException, kind: type[asyncpg.PostgresError]) -> bool:
+    """Whether an error, or one that caused it, is of a kind."""
+    return any(isinstance(one, kind) for one in walk(error))
 
 
 def explain(error: BaseException) -> str:

@@ -51,7 +51,7 @@ _COLUMNS: Final = qualified(PUSH_COLUMNS, "p")
 
 MARK_DUE: Final = PostgresBulkStatement(
     "UPDATE pushes p SET due_at = $3 FROM {rows}"
-    " WHERE p.owner = r.owner AND p.task = r.task AND p.due_at = 0 AND p.state = 0",
+    " WHERE p.owner = r.owner AND p.task = r.task AND p.task {own} AND p.due_at = 0 AND p.state = 0",
     "iy",
     "owner, task",
 )
@@ -61,12 +61,13 @@ _COUNT_OTHERS: Final = "SELECT count(*) FROM pushes WHERE owner = $1 AND task = 
 _LOCK_TASKS: Final = PostgresBulkStatement(
     "SELECT r.scope, r.principal, r.task, t.owner, t.visible, t.last_sequence, t.state, t.id, t.agent FROM {rows}"
     " JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
-    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task ORDER BY o.scope, o.principal, t.task FOR UPDATE OF t",
+    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task AND t.task {own} ORDER BY t.task FOR UPDATE OF t",
     "tty",
     "scope, principal, task",
 )
 _SELECT_PUSHES_OF_TASKS: Final = PostgresBulkStatement(
-    f"SELECT p.owner, p.task, {_COLUMNS} FROM {{rows}} JOIN pushes p ON p.owner = r.owner AND p.task = r.task",
+    f"SELECT p.owner, p.task, {_COLUMNS} FROM {{rows}}"
+    " JOIN pushes p ON p.owner = r.owner AND p.task = r.task AND p.task {own}",
     "iy",
     "owner, task",
 )
@@ -84,7 +85,7 @@ ON CONFLICT (owner, task, id) DO UPDATE SET
 """
 _UPDATE_DELIVERY: Final = PostgresBulkStatement(
     f"UPDATE pushes p SET ({DELIVERY_COLUMNS}) = ({qualified(DELIVERY_COLUMNS, 'r')})"
-    " FROM {rows} WHERE p.owner = r.owner AND p.task = r.task AND p.id = r.id",
+    " FROM {rows} WHERE p.owner = r.owner AND p.task = r.task AND p.id = r.id AND p.task {own}",
     "iyt" + "iiit" + "i" * 9,
     f"owner, task, id, {DELIVERY_COLUMNS}",
 )
@@ -101,7 +102,7 @@ WHERE o.scope = $1 AND o.principal = $2 AND d.task = $3 AND d.id = $4 ORDER BY d
 """
 _UPDATE_LIVE_PUSH: Final = PostgresBulkStatement(
     "UPDATE tasks t SET has_live_push = EXISTS (SELECT 1 FROM pushes p WHERE p.owner = t.owner AND p.task = t.task"
-    " AND p.state = 0) FROM {rows} WHERE t.owner = r.owner AND t.task = r.task",
+    " AND p.state = 0) FROM {rows} WHERE t.owner = r.owner AND t.task = r.task AND t.task {own}",
     "iy",
     "owner, task",
 )

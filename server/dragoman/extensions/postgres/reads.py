@@ -74,23 +74,23 @@ large: they are read as far as they fit into a response."""
 TASK_WIDTH: Final = RECORD_WIDTH + 9
 
 _TASKS_WITH_OWNERS: Final = "FROM owners o JOIN tasks t ON t.owner = o.owner"
+# The key as an argument, rather than that of a joined row, lets every table be read in one partition.
 _READ: Final = f"""
 SELECT {TASK.format(history="$4")} {_TASKS_WITH_OWNERS} {CHUNKS.format(artifacts="$5")}
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
-"""
-_FIND: Final = f"""
-SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS}
-WHERE o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.visible
-    AND (t.task = $5 OR t.alias) ORDER BY t.alias LIMIT 1
-"""
+""".replace("= t.task", "= $3")
+_OF_ID: Final = "o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.task = $5 AND t.visible"
+_FIND: Final = f"SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS} WHERE {_OF_ID}"
 _GET: Final = f"""
-SELECT {TASK.format(history="$6")}, t.task {_TASKS_WITH_OWNERS} {CHUNKS.format(artifacts="$7")}
-WHERE o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.visible
-    AND (t.task = $5 OR t.alias) ORDER BY t.alias LIMIT 1
+SELECT {TASK.format(history="$6")}, t.task {_TASKS_WITH_OWNERS} {CHUNKS.format(artifacts="$7")} WHERE {_OF_ID}
+""".replace("= t.task", "= $5")
+_SELECT_ALIAS: Final = """
+SELECT a.task FROM owners o JOIN aliases a ON a.owner = o.owner
+WHERE o.scope = $1 AND o.principal = $2 AND a.agent = $3 AND a.id = $4
 """
 _LOCATE: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS}
-WHERE t.id = $1 AND (t.task = $2 OR t.alias) ORDER BY o.owner, t.task
+WHERE t.id = $1 AND t.task = ANY ($2::bytea[]) ORDER BY o.owner, t.task
 """
 _EVENTS: Final = """
 SELECT first, count, ends, data FROM (
@@ -148,8 +148,26 @@ def _task_key(ref: TaskRef) -> tuple[str, str, bytes]:
 
 
 async def find(connection: Connection, owner: Owner, agent: str, task_id: str) -> TaskRecord | None:
-    rows = await connection.fetch(_FIND, owner.scope, owner.principal, agent, task_id, task_key_of(task_id))
-    return records_with_owners(rows)[0] if rows else None
+    row = await _fetch_by_id(connection, _FIND, owner, agent, task_id)
+    return records_with_owners([row])[0] if row else None
+
+
+async def _fetch_by_id(
+    connection: Connection, sql: str, owner: Owner, agent: str, task_id: str, *arguments: Any
+) -> Sequence[Any] | None:
+    """The row of the task with an id, which is the text of its key or an alias."""
+    where, row = (*owner, agent, task_id), None
+    if key := task_key_of(task_id):
+        row = await connection.fetchrow(sql, *where, key, *arguments)
+    if row is None and (key := await connection.fetchval(_SELECT_ALIAS, *where)):
+        row = await connection.fetchrow(sql, *where, key, *arguments)
+    return row
+
+
+async def keys_of_id(connection: Connection, task_id: str) -> list[bytes]:
+    """The keys that tasks with this id may have, whoever owns them."""
+    keys = [row[0] for row in await connection.fetch("SELECT task FROM aliases WHERE id = $1", task_id)]
+    return [key, *keys] if (key := task_key_of(task_id)) else keys
 
 
 async def get(
@@ -160,17 +178,15 @@ async def get(
     history: int | None,
     budget: ResponseBudget | None,
 ) -> TaskSnapshot | None:
-    row = await connection.fetchrow(
-        _GET, owner.scope, owner.principal, agent, task_id, task_key_of(task_id), history, True
-    )
+    row = await _fetch_by_id(connection, _GET, owner, agent, task_id, history, True)
     if row is None:
         return None
-    record = record_from_row(TaskRef(owner, row["task"]), row)
+    record = record_from_row(TaskRef(owner, row[TASK_WIDTH]), row)
     return TaskSnapshot(record, await task_bytes(connection, record, row, history, budget))
 
 
 async def locate(connection: Connection, task_id: str) -> list[TaskRecord]:
-    return records_with_owners(await connection.fetch(_LOCATE, task_id, task_key_of(task_id)))
+    return records_with_owners(await connection.fetch(_LOCATE, task_id, await keys_of_id(connection, task_id)))
 
 
 async def read(

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from operator import itemgetter
 from typing import Any, Final
 
 from asyncpg import Connection
@@ -61,6 +62,9 @@ def text_array(values: Iterable[str]) -> list[str]:
 class PostgresBulkStatement:
     """A statement over rows: `{rows}` in its SQL stands for a table `r` of them.
 
+    `{own}` compares with the range of the rows' task keys. It is known before the statement reads anything, and limits
+    it to the partitions of these tasks; the rows are sorted by task then.
+
     types: a letter of COLUMN_TYPES for each column. names: of the columns.
     """
 
@@ -72,22 +76,32 @@ class PostgresBulkStatement:
     def sql_text(self, first: int = 1) -> str:
         """The SQL, with arguments numbered from `first`."""
         marks = ", ".join(f"${number}::{COLUMN_TYPES[kind]}[]" for number, kind in enumerate(self.types, first))
-        return self.sql.replace("{rows}", f"unnest({marks}) AS r({self.names})").replace("{names}", self.names)
+        sql = self.sql.replace("{rows}", f"unnest({marks}) AS r({self.names})").replace("{names}", self.names)
+        if "{own}" in sql:
+            keys = f"${first + self._task}::bytea[]"
+            sql = sql.replace("{own}", f"BETWEEN ({keys})[1] AND ({keys})[cardinality({keys})]")
+        return sql
+
+    @property
+    def _task(self) -> int:
+        return self.names.split(", ").index("task")
 
     def columns(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
         """The arguments for these rows."""
+        if "{own}" in self.sql and len(rows) > 1:
+            rows = sorted(rows, key=itemgetter(self._task))
         return column_arrays(self.types, rows)
 
     async def run(self, connection: Connection, rows: Sequence[Sequence[Any]], *arguments: Any) -> None:
         """Executes it, if there are any rows. `arguments` come after those of the rows."""
         if rows:
-            await connection.execute(self.sql_text(), *column_arrays(self.types, rows), *arguments)
+            await connection.execute(self.sql_text(), *self.columns(rows), *arguments)
 
     async def fetch(self, connection: Connection, rows: Sequence[Sequence[Any]], *arguments: Any) -> Sequence[Any]:
         """The result rows for these rows."""
         if not rows:
             return ()
-        result: Sequence[Any] = await connection.fetch(self.sql_text(), *column_arrays(self.types, rows), *arguments)
+        result: Sequence[Any] = await connection.fetch(self.sql_text(), *self.columns(rows), *arguments)
         return result
 
 

@@ -62,7 +62,7 @@ from dragoman.extensions.postgres.hosts import HostConnector
 from dragoman.extensions.postgres.hot import steps
 from dragoman.extensions.postgres.hot.writer import PostgresWriter
 from dragoman.extensions.postgres.large_parts import PostgresBlobOffloader, PostgresBlobRestorer
-from dragoman.extensions.postgres.maintenance import search, task_counts
+from dragoman.extensions.postgres.maintenance import partitions, search, task_counts
 from dragoman.extensions.postgres.maintenance.compaction import LOCK_TASK, merge_chunks
 from dragoman.extensions.postgres.maintenance.erasure import PostgresEraser
 from dragoman.extensions.postgres.pushes import PostgresPushes
@@ -252,6 +252,7 @@ class PostgresStore:
 
     async def compact(self) -> CompactionResult:
         await self._maintenance.delete_commit_marks()
+        await partitions.add_partition(self._maintenance)
         await self.cancel_requests.delete_obsolete()
         result = CompactionResult(
             await self._compactor.compact_artifacts(),

@@ -33,12 +33,12 @@ from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row, r
 NO_OWNER: Final = -1
 """Matches no owner's number."""
 
-# Rows are locked one by one, in the order of the arguments.
+# Rows are locked one by one, in the order of their keys.
 _LOCK_TASKS: Final = PostgresBulkStatement(
     f"SELECT {SQL_NOW.format('$4')}, r.scope, r.principal, o.owner, h.* FROM {{rows}}"
     " LEFT JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     f" LEFT JOIN LATERAL (SELECT t.task, {TABLE_RECORD_COLUMNS} FROM tasks t"
-    " WHERE t.owner = o.owner AND t.task = r.task FOR UPDATE) h ON true",
+    " WHERE t.owner = o.owner AND t.task = r.task AND t.task {own} FOR UPDATE) h ON true",
     "tty",
     "scope, principal, task",
 )
@@ -66,7 +66,8 @@ async def lock_tasks(
     """Locks these tasks and reads their records. Owners of `new_owners` get a number if they have none."""
     found = LockedTasks()
     rows: set[tuple[Any, ...]] = {(ref.owner.scope, ref.owner.principal, ref.key) for ref in tasks}
-    rows |= {(owner.scope, owner.principal, b"") for owner in new_owners}  # no task has that key
+    other = next((ref.key for ref in tasks), b"")  # of another owner: no task of the new one has that key
+    rows |= {(*owner, other) for owner in {*new_owners} - {ref.owner for ref in tasks}}
     for now, scope, principal, number, key, *row in await _LOCK_TASKS.fetch(connection, sorted(rows), fixed_now):
         owner = Owner(scope, principal)
         found.now = now
@@ -144,6 +145,10 @@ _UPSERT_KEYS: Final = insert_statement(
     "ON CONFLICT (owner, agent, key) DO UPDATE SET digest = excluded.digest, task = excluded.task,"
     " reply = excluded.reply, first = excluded.first, created = excluded.created, task_owner = excluded.task_owner",
 )
+UPSERT_ALIAS: Final = """
+INSERT INTO aliases (owner, agent, id, task) VALUES ($1, $2, $3, $4)
+ON CONFLICT (owner, agent, id) DO UPDATE SET task = excluded.task
+"""
 _KEYS_OF_TASK: Final = ("owner = $1 AND task = $2 AND task_owner IS NULL", "task_owner = $1 AND task = $2")
 """Keys of a task: of its owner, and of principals of its scope that share it."""
 
@@ -185,6 +190,11 @@ async def clear_task_keys(connection: Connection, row_key: TaskRowKey) -> None:
         await connection.execute(
             f"UPDATE idempotency SET task = NULL, reply = NULL, task_owner = NULL WHERE {condition}", *row_key
         )
+
+
+async def delete_alias(connection: Connection, row_key: TaskRowKey) -> None:
+    """Deletes the alias of a task that is deleted."""
+    await connection.execute("DELETE FROM aliases WHERE owner = $1 AND task = $2", *row_key)
 
 
 async def record_reply(connection: Connection, row_key: TaskRowKey, reply: bytes) -> None:

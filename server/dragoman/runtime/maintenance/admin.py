@@ -6,7 +6,7 @@ An erasure also stops the runner and notifies subscribers.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from dragoman.core.push.delivery import DeliveryAttempt, PushRecord
 from dragoman.core.task.blob_references import BLOB_NAME
 from dragoman.core.task.contents import READ_BYTES, ContentMissing
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord
-from dragoman.core.task.maintenance import PURGE_REASON, ErasureCounts, ErasureReceipt, TaskSelection
+from dragoman.core.task.maintenance import PURGE_REASON, RETENTION_REASON, ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import Bus, Store, StoredMessage, TaskSignal
 from dragoman.runtime.feeds import TaskFeeds
@@ -98,11 +98,12 @@ class Maintenance:
             await self.auditor.record_erasure(receipt)
         return receipt
 
-    async def resume_erasures(self) -> None:
-        """Completes erasures that were interrupted, and records them."""
-        for receipt in await self.store.erasures.resume():
+    async def resume_erasures(self, age: Callable[[str, int], int] | None = None) -> int:
+        """Completes interrupted erasures, and records them. Returns the tasks that expired. age: see `Erasures`."""
+        for receipt in (receipts := await self.store.erasures.resume(age)):
             if self.auditor is not None:
                 await self.auditor.record_erasure(receipt)
+        return sum(receipt.counts.tasks for receipt in receipts if receipt.reason == RETENTION_REASON)
 
     async def export(self, selection: TaskSelection) -> AsyncGenerator[ExportEntry, None]:
         """All stored data of one task. Raises TaskNotFound, and InvalidParams as `purge`."""
@@ -253,12 +254,9 @@ def _links(task: pb.Task) -> Iterator[str]:
 
 
 async def _file_pieces(path: Path) -> AsyncGenerator[bytes, None]:
-    file = await asyncio.to_thread(path.open, "rb")
-    try:
+    with await asyncio.to_thread(path.open, "rb") as file:
         while data := await asyncio.to_thread(file.read, READ_BYTES):
             yield data
-    finally:
-        file.close()
 
 
 def _same_target(selection: TaskSelection, one: TaskRecord, other: TaskRecord) -> bool:

@@ -168,7 +168,7 @@ class Retention:
 
     async def run_once(self) -> None:
         """Ends tasks that waited too long, and erases those that ended too long ago."""
-        await self.maintenance.resume_erasures()
+        self.counts.erased += await self.maintenance.resume_erasures(self.rules.age)
         for agent, state in await self.store.erasures.inactive_states():
             age = self.rules.age(agent, state)
             if not age:
@@ -178,11 +178,8 @@ class Retention:
                 await self._expire(selection)
             else:
                 await self._erase(selection)
-        if (
-            self.auditor is not None
-            and self.audit_retention_ms
-            and (removed := await self.auditor.truncate(self.audit_retention_ms))
-        ):
+        auditor = self.auditor if self.audit_retention_ms else None
+        if auditor is not None and (removed := await auditor.truncate(self.audit_retention_ms)):
             log.info("expired entries of the audit log were removed: %d", removed)
         self.counts.rounds += 1
 
@@ -212,7 +209,7 @@ class Retention:
         while True:
             # Pending webhooks are delivered first; those that fail are given up in time.
             receipt = await self.maintenance.purge(
-                replace(selection, without_pending_push=True), reason=RETENTION_REASON, limit=self.batch_size
+                replace(selection, by_retention=True), reason=RETENTION_REASON, limit=self.batch_size
             )
             self.counts.erased += receipt.counts.tasks
             if receipt.counts.tasks < self.batch_size:

@@ -312,7 +312,7 @@ def _measure(sql: SelectionSql, records: Sequence[TaskRecord]) -> Query[ErasureC
     return total
 
 
-def _receipts(condition: str, value: int) -> Query[list[ErasureReceipt]]:
+def stored_receipts(condition: str, value: int) -> Query[list[ErasureReceipt]]:
     rows = yield from select(f"{_SELECT_RECEIPT} {condition}", value)
     return [receipt_from_row(row) for row in rows]
 
@@ -347,12 +347,15 @@ class Eraser(ABC):
     async def _unfinished_receipts(self) -> list[int]:
         """Receipts of erasures that a crash or a canceled call interrupted."""
 
+    async def _ranges(self, selection: TaskSelection, now: int) -> list[TaskRange]:
+        return await self._runner.read(task_ranges, self._sql, selection, now)
+
     def _delete_content(self, number: int, after: QueuedTask, now: int) -> Query[QueuedTask | None]:
         return delete_task_content(number, after)
 
     async def select(self, selection: TaskSelection, now: int | None = None) -> AsyncGenerator[list[TaskRecord], None]:
         now = await self._runner.now() if now is None else now
-        for task_range in await self._runner.read(task_ranges, self._sql, selection, now):
+        for task_range in await self._ranges(selection, now):
             cursor: RangeCursor | None = None
             while True:
                 records, cursor = await self._runner.read(read_page, self._sql, task_range, cursor)
@@ -394,12 +397,12 @@ class Eraser(ABC):
         await self._after_erasure()
         return receipt or ErasureReceipt(0, reason, str(selection), now, now, ErasureCounts(), task_ids_digest(()))
 
-    async def resume(self) -> list[ErasureReceipt]:
+    async def resume(self, age: Callable[[str, int], int] | None = None) -> list[ErasureReceipt]:
         async with self._lock:
             return [await self._finish(number) for number in await self._unfinished_receipts()]
 
     async def receipts(self, limit: int = 100) -> list[ErasureReceipt]:
-        return await self._runner.read(_receipts, "ORDER BY receipt DESC LIMIT ?1", limit)
+        return await self._runner.read(stored_receipts, "ORDER BY receipt DESC LIMIT ?1", limit)
 
     async def inactive_states(self) -> list[tuple[str, int]]:
         return await self._runner.read(inactive_states)
@@ -414,4 +417,4 @@ class Eraser(ABC):
         digest = await runner.read(_digest_of_queued_ids, number)
         while not await runner.write_low_priority(_finish_receipt, number, digest, await runner.now()):
             pass
-        return (await runner.read(_receipts, "WHERE receipt = ?1", number))[0]
+        return (await runner.read(stored_receipts, "WHERE receipt = ?1", number))[0]

@@ -468,7 +468,7 @@ class StorePushes:
     ) -> None:
         await store.append(cancel(ref))
         clock.now += DAY
-        selection = TaskSelection(older_than=1, without_pending_push=True)
+        selection = TaskSelection(older_than=1, by_retention=True)
         assert (await store.erasures.erase(selection, reason=RETENTION_REASON)).counts.tasks == 0
         assert (await store.erasures.measure(selection)).tasks == 0
         (push,) = await claim_due(store, session)

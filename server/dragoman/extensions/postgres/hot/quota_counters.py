@@ -37,7 +37,8 @@ WHERE principal = ANY ($1::text[]) GROUP BY principal, agent
 """
 _SELECT_UNREAD_MESSAGES: Final = PostgresBulkStatement(
     "SELECT m.owner, m.task, m.number, m.size, m.sender FROM {rows}"
-    " JOIN messages m ON m.owner = r.owner AND m.task = r.task AND m.number > r.after WHERE m.size > 0",
+    " JOIN messages m ON m.owner = r.owner AND m.task = r.task AND m.number > r.after WHERE m.size > 0"
+    " AND m.task {own}",
     "iyi",
     "owner, task, after",
 )

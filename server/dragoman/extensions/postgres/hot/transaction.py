@@ -3,7 +3,7 @@
 All appends go through here; apart from them, push configurations and erasure change rows of `tasks`.
 `core.plan` decides what is written; this module decides in which order it is read, locked and sent. All processes lock
 in the same order, so their batches wait for each other but never deadlock: first the names that have to be unique or
-are counted (`lock_numbers`), then the records of the tasks by scope, principal and key, then new owners. Everything
+are counted (`lock_numbers`), then the records of the tasks by key, then new owners. Everything
 is then decided in memory and written with one statement; rare kinds of rows cost another one.
 """
 
@@ -46,7 +46,10 @@ from dragoman.stores.shared.rows import (
     step_values,
 )
 
-_SELECT_BY_ALIAS: Final = "SELECT task, state FROM tasks WHERE owner = $1 AND agent = $2 AND id = $3 AND alias"
+_SELECT_BY_ALIAS: Final = """
+SELECT t.task, t.state FROM aliases a JOIN tasks t ON t.owner = a.owner AND t.task = a.task
+WHERE a.owner = $1 AND a.agent = $2 AND a.id = $3
+"""
 _GIVE_UP_ALIAS: Final = "UPDATE tasks SET id = $3, alias = false WHERE owner = $1 AND task = $2"
 
 AppendResult = Appended | AppendRejected
@@ -175,6 +178,7 @@ class PostgresTransaction:
             await connection.execute(_GIVE_UP_ALIAS, owner, earlier, task_id_of(earlier))
         if named is not None:
             self._aliases.add((owner, named.agent, named.id))
+            await connection.execute(task_tables.UPSERT_ALIAS, owner, named.agent, named.id, change.task.key)
         if change.create is not None and change.create.parent:
             await task_tables.add_parent(connection, row_key, change.create.parent)
         self._add_to_pending(row_key, planned)
@@ -277,7 +281,7 @@ _INSERT_TASKS: Final = insert_statement(
 )
 _UPDATE_TASKS: Final = PostgresBulkStatement(
     f"UPDATE tasks SET ({MUTABLE_COLUMNS}) = ({qualified(MUTABLE_COLUMNS, 'r')})"
-    " FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
+    " FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task AND tasks.task {own}",
     "iy" + MUTABLE_TYPES,
     f"owner, task, {MUTABLE_COLUMNS}",
 )
@@ -287,13 +291,15 @@ _INSERT_MESSAGES: Final = insert_statement(
 )
 
 _UPDATE_TASK_STATES: Final = PostgresBulkStatement(
-    "UPDATE tasks SET agent_state = r.agent_state FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task",
+    "UPDATE tasks SET agent_state = r.agent_state FROM {rows}"
+    " WHERE tasks.owner = r.owner AND tasks.task = r.task AND tasks.task {own}",
     "iyy",
     "owner, task, agent_state",
 )
 _DELETE_CHUNKS: Final = PostgresBulkStatement(
     "DELETE FROM chunks c USING {rows}"
-    " WHERE c.owner = r.owner AND c.task = r.task AND c.artifact = r.artifact AND c.sequence < r.sequence",
+    " WHERE c.owner = r.owner AND c.task = r.task AND c.artifact = r.artifact AND c.sequence < r.sequence"
+    " AND c.task {own}",
     "iyti",
     "owner, task, artifact, sequence",
 )
@@ -322,7 +328,7 @@ _MAIN_STATEMENTS: Final = (
 )
 _DELETE_TASK_ROWS: Final = tuple(
     f"DELETE FROM {table} WHERE owner = $1 AND task = $2"
-    for table in ("tasks", "log", "messages", "artifacts", "chunks", "blob_uses", "steps")
+    for table in ("tasks", "log", "messages", "artifacts", "chunks", "blob_uses", "steps", "aliases")
 )
 
 ArtifactKey = tuple[int, bytes, str]

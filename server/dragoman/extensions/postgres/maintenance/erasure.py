@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Final
 
-from asyncpg import Connection
+from asyncpg import Connection, LockNotAvailableError, UndefinedTableError
 
+from dragoman.core.errors import Unavailable
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.core.task.maintenance import ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.extensions.postgres import blobs, daily_usage, pushes, task_tables
 from dragoman.extensions.postgres.database import Database
+from dragoman.extensions.postgres.errors import has_cause
 from dragoman.extensions.postgres.hot import quota_counters
 from dragoman.extensions.postgres.hot.quota_counters import TaskRowKey
 from dragoman.extensions.postgres.hot.transaction import ADD_TO_TOTALS
+from dragoman.extensions.postgres.maintenance import partitions
 from dragoman.extensions.postgres.queries import PostgresQueryRunner, run_query
 from dragoman.extensions.postgres.rows import PostgresBulkStatement
 from dragoman.stores.shared.erasure import (
     Eraser,
     QueuedTask,
     SelectionSql,
+    TaskRange,
     add_to_receipt,
     delete_context_or_principal,
     delete_empty_contexts,
     measure_blobs,
+    stored_receipts,
 )
+from dragoman.stores.shared.errors import StoreFault
 from dragoman.stores.shared.queries import Query, change
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
 
+log = logging.getLogger("dragoman.retention")
+
 # Two indexes: one has the tasks that callers see, the other those that are not visible yet.
 SELECTION: Final = SelectionSql(
-    by_id="SELECT owner, task FROM tasks WHERE task = ?2 UNION SELECT owner, task FROM tasks WHERE alias AND id = ?1",
+    by_id="SELECT owner, task FROM tasks WHERE task = ?2 UNION SELECT owner, task FROM aliases WHERE id = ?1",
     of_context=(("t.visible", ""), ("NOT t.visible", "")),
     blob_size="length(b.content)",
 )
 
 TASK_CLEANUPS: Final = (
     task_tables.clear_task_keys,
+    task_tables.delete_alias,
     blobs.release_blobs,
     pushes.delete_pushes_of_task,
     task_tables.delete_usage,
@@ -51,7 +62,7 @@ ABANDONED_AFTER_MS: Final = 60_000
 _LOCK_TASKS: Final = PostgresBulkStatement(
     f"SELECT o.scope, o.principal, t.owner, t.task, {TABLE_RECORD_COLUMNS} FROM {{rows}}"
     " JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
-    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task ORDER BY o.scope, o.principal, t.task FOR UPDATE OF t",
+    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task AND t.task {own} ORDER BY t.task FOR UPDATE OF t",
     "tty",
     "scope, principal, task",
 )
@@ -140,6 +151,35 @@ class PostgresEraser(Eraser):
 
     async def _delete_context_or_principal(self, selection: TaskSelection) -> None:
         await self._database.write_exclusively(erase_context_or_principal, selection)
+
+    async def _ranges(self, selection: TaskSelection, now: int) -> list[TaskRange]:
+        ranges = await super()._ranges(selection, now)
+        if not selection.by_retention:
+            return ranges
+        found = await self._database.read(partitions.partitions)
+        if not (waiting := [one for one in found if one.awaits_drop(selection.older_than, now)]):
+            return ranges
+        first, end = map(partitions.key_literal, (waiting[0].keys[0], waiting[-1].keys[1]))
+        others = f"(t.task < {first} OR t.task >= {end})"
+        return [replace(one, where=f"{one.where} AND {others}") for one in ranges]
+
+    async def resume(self, age: Callable[[str, int], int] | None = None) -> list[ErasureReceipt]:
+        receipts = await super().resume()
+        if age is None:
+            return receipts
+        async with self._lock:
+            for partition in await self._database.read(partitions.partitions):
+                try:
+                    number = await partitions.drop_expired(self._database, partition, age, self._counter_slot)
+                except (Unavailable, StoreFault) as error:
+                    if has_cause(error, UndefinedTableError):  # another server has dropped it
+                        continue
+                    if not has_cause(error, LockNotAvailableError):
+                        raise
+                    log.warning("another session locks a table, perhaps a dump: an expired partition stays for now")
+                    break
+                receipts += await self._runner.read(stored_receipts, "WHERE receipt = ?1", number)
+        return receipts
 
     async def _unfinished_receipts(self) -> list[int]:
         return await self._database.read(unfinished_receipts, self._own_receipts, await self._runner.now())

@@ -14,7 +14,7 @@ from asyncpg import Connection
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.limits.quotas import Usage
-from dragoman.core.names import Owner, task_key_of
+from dragoman.core.names import Owner
 from dragoman.core.task.contents import ResponseBudget
 from dragoman.core.task.cursors import (
     FoundTask,
@@ -27,7 +27,8 @@ from dragoman.core.task.cursors import (
 )
 from dragoman.core.task.log import TaskRef
 from dragoman.core.task.states import STORED_STATES
-from dragoman.extensions.postgres.reads import CHUNKS, TASK, TASK_WIDTH, task_bytes
+from dragoman.extensions.postgres.maintenance.partitions import DAY_MS, first_key, key_literal
+from dragoman.extensions.postgres.reads import CHUNKS, TASK, TASK_WIDTH, keys_of_id, task_bytes
 from dragoman.extensions.postgres.rows import text_array
 from dragoman.stores.shared.rows import record_from_row
 
@@ -238,6 +239,8 @@ def _in_time(query: TaskSearch, arguments: StatementArguments) -> str:
         where += f" AND t.updated >= {arguments.mark(query.changed_since, 'bigint')}"
     if query.changed_before:
         where += f" AND t.updated < {arguments.mark(query.changed_before, 'bigint')}"
+        # No task is created after its change: later partitions are not read. A day: keys have the time of the servers.
+        where += f" AND t.task < {key_literal(first_key(query.changed_before // DAY_MS + 2))}"
     return where
 
 
@@ -272,8 +275,8 @@ def _conditions(query: TaskSearch, is_exact: bool, arguments: StatementArguments
 async def ranges_of(connection: Connection, query: TaskSearch) -> tuple[list[PostgresRanges], bool]:
     """Where tasks may match, and whether all conditions but text and metadata hold there."""
     if query.task_id:
-        key = task_key_of(query.task_id) or b""
-        where = f"t.id = r.agent AND (t.task = decode('{key.hex()}', 'hex') OR t.alias)"
+        keys = await keys_of_id(connection, query.task_id)
+        where = f"t.id = r.agent AND t.task IN ({', '.join(key_literal(key) for key in keys) or 'NULL'})"
         return [PostgresRanges(where, [(0, query.task_id, 0)])], False
     if query.context:
         owners = _in_scopes(await connection.fetch(_OWNERS_WITH_CONTEXT, query.context), query)

@@ -4,6 +4,9 @@
 -- milliseconds since the epoch, costs are billionths. Texts compare by their bytes (COLLATE "C"), as they do in the server
 -- and in SQLite.
 --
+-- Tables that grow with tasks are partitioned by the task's key, which begins with the time of its creation: ranges of keys
+-- are ranges of time. All have the same partitions, named after their first day (maintenance/partitions.py).
+--
 -- Counters have several rows, one for each slot, whose sum counts: each process writes the rows of one slot, so that
 -- processes do not wait for each other.
 
@@ -60,18 +63,16 @@ CREATE TABLE tasks (
     summary        text COLLATE "C" NOT NULL,
     status_text    text COLLATE "C" NOT NULL,
     PRIMARY KEY (owner, task)
-);
+) PARTITION BY RANGE (task);
 
 CREATE INDEX tasks_newest ON tasks (owner, agent, updated, task) WHERE visible;
 CREATE INDEX tasks_by_state ON tasks (owner, agent, state, updated, task) WHERE visible;
 CREATE INDEX tasks_by_context ON tasks (owner, context, agent, updated, task) WHERE visible;
-CREATE UNIQUE INDEX tasks_by_alias ON tasks (owner, agent, id) WHERE alias;
 -- Tasks that wait for a turn, by principal: each principal gets its share.
 CREATE INDEX tasks_ready ON tasks (principal, agent, created, task) WHERE ready;
 CREATE INDEX tasks_claimed ON tasks (session) WHERE session > 0;
 CREATE INDEX tasks_sleeping ON tasks (wake_at) WHERE wake_at > 0;
 CREATE INDEX tasks_hidden ON tasks (owner, context) WHERE NOT visible;
-CREATE INDEX tasks_by_chosen_id ON tasks (id) WHERE alias;
 
 -- Tasks of all owners in the order of their last change. States above 2 have ended, or wait for a message.
 CREATE INDEX tasks_active ON tasks (agent, state, updated, owner, task) WHERE state <= 2;
@@ -80,8 +81,19 @@ CREATE INDEX tasks_inactive ON tasks (agent, state, updated, owner, task) WHERE 
 -- Tasks of all owners in the order of their creation: a key begins with its time.
 CREATE INDEX tasks_by_key ON tasks (task);
 
--- One row for each append: `count` events from sequence `first` on. `data` has the length of each event before it. A task's
--- key begins with the time of its creation, so ranges of keys are ranges of time: partitions may be added.
+-- The tasks whose ids were chosen by clients: `tasks.alias`. Their uniqueness spans all partitions.
+CREATE TABLE aliases (
+    owner bigint NOT NULL,
+    agent text COLLATE "C" NOT NULL,
+    id    text COLLATE "C" NOT NULL,
+    task  bytea  NOT NULL,
+    PRIMARY KEY (owner, agent, id)
+);
+
+CREATE INDEX aliases_by_id ON aliases (id);
+CREATE INDEX aliases_by_task ON aliases (task);
+
+-- One row for each append: `count` events from sequence `first` on. `data` has the length of each event before it.
 CREATE TABLE log (
     owner bigint  NOT NULL,
     task  bytea   NOT NULL,
@@ -91,8 +103,6 @@ CREATE TABLE log (
     data  bytea   NOT NULL,
     PRIMARY KEY (owner, task, first)
 ) PARTITION BY RANGE (task);
-
-CREATE TABLE log_default PARTITION OF log DEFAULT;
 
 -- `data` has the tag and length of field 5 of Task before it, so that a history is a concatenation of rows. `sender` is
 -- empty for the principal of the task's owner. `size` counts for the quota until the agent has received the message.
@@ -106,7 +116,7 @@ CREATE TABLE messages (
     sender   text COLLATE "C" NOT NULL,
     size     bigint  NOT NULL,
     PRIMARY KEY (owner, task, number)
-);
+) PARTITION BY RANGE (task);
 
 -- `head` has the fields before the parts; `position` is the sequence of the artifact's first event. Compaction has merged
 -- the rows before sequence `compacted`.
@@ -118,7 +128,7 @@ CREATE TABLE artifacts (
     head      bytea  NOT NULL,
     compacted bigint NOT NULL DEFAULT 0,
     PRIMARY KEY (owner, task, artifact)
-);
+) PARTITION BY RANGE (task);
 
 CREATE TABLE chunks (
     owner    bigint  NOT NULL,
@@ -128,7 +138,7 @@ CREATE TABLE chunks (
     text     boolean NOT NULL,
     data     bytea   NOT NULL,
     PRIMARY KEY (owner, task, artifact, sequence)
-);
+) PARTITION BY RANGE (task);
 
 -- Visible tasks by state: exact totals without a count.
 CREATE TABLE totals (
@@ -165,8 +175,7 @@ CREATE TABLE idempotency (
     PRIMARY KEY (owner, agent, key)
 );
 
-CREATE INDEX idempotency_by_task ON idempotency (owner, task) WHERE task_owner IS NULL;
-CREATE INDEX idempotency_by_task_owner ON idempotency (task_owner, task) WHERE task_owner IS NOT NULL;
+CREATE INDEX idempotency_by_task ON idempotency (task) WHERE task IS NOT NULL;
 
 -- What an agent keeps for a conversation.
 CREATE TABLE context_state (
@@ -213,7 +222,7 @@ CREATE TABLE blob_uses (
     task  bytea  NOT NULL,
     hash  bytea  NOT NULL REFERENCES blobs,
     PRIMARY KEY (owner, task, hash)
-);
+) PARTITION BY RANGE (task);
 
 CREATE INDEX blob_uses_by_hash ON blob_uses (hash);
 
@@ -291,7 +300,7 @@ CREATE TABLE pushes (
     claim_token     bigint  NOT NULL,
     attempt_count   bigint  NOT NULL,
     PRIMARY KEY (owner, task, id)
-);
+) PARTITION BY RANGE (task);
 
 CREATE INDEX pushes_due ON pushes (host, (failures > 0), due_at) WHERE due_at > 0;
 CREATE INDEX pushes_given_up ON pushes (failing_since) WHERE state = 2 OR first_given_up > 0;
@@ -309,7 +318,7 @@ CREATE TABLE deliveries (
     error    text    NOT NULL,
     ms       bigint  NOT NULL,
     PRIMARY KEY (owner, task, id, slot)
-);
+) PARTITION BY RANGE (task);
 
 -- Agents that workers provide: the principal of the workers, and the registration of the worker that connected last.
 CREATE TABLE worker_agents (
@@ -368,7 +377,7 @@ CREATE TABLE usage (
     tokens bigint NOT NULL,
     cost   bigint NOT NULL,
     PRIMARY KEY (owner, task, key)
-);
+) PARTITION BY RANGE (task);
 
 -- The parent of each task that works for another one. Both have the same owner.
 CREATE TABLE parents (
@@ -376,7 +385,7 @@ CREATE TABLE parents (
     task   bytea  NOT NULL,
     parent bytea  NOT NULL,
     PRIMARY KEY (owner, task)
-);
+) PARTITION BY RANGE (task);
 
 CREATE INDEX parents_by_parent ON parents (owner, parent);
 
@@ -387,7 +396,7 @@ CREATE TABLE delegated_usage (
     tokens bigint NOT NULL,
     cost   bigint NOT NULL,
     PRIMARY KEY (owner, task)
-);
+) PARTITION BY RANGE (task);
 
 -- Durable steps of turns (core/task/steps.py). `turn` is 0 for the current turn; `result` is a serialized Part.
 CREATE TABLE steps (
@@ -406,7 +415,7 @@ CREATE TABLE steps (
     result   bytea  NOT NULL,
     error    text   NOT NULL,
     PRIMARY KEY (owner, task, turn, name, number)
-);
+) PARTITION BY RANGE (task);
 
 -- What tasks did and used (core/daily_usage.py), by the number of the UTC day. `turn_us` is in microseconds. An empty
 -- principal stands for erased ones.
@@ -446,3 +455,17 @@ CREATE TABLE hourly_usage (
     cost      bigint NOT NULL,
     PRIMARY KEY (hour, scope, principal, agent, slot)
 ) WITH (fillfactor = 50);
+
+-- One partition for all time, until maintenance adds others.
+CREATE TABLE tasks_19700101 PARTITION OF tasks FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE log_19700101 PARTITION OF log FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE messages_19700101 PARTITION OF messages FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE artifacts_19700101 PARTITION OF artifacts FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE chunks_19700101 PARTITION OF chunks FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE steps_19700101 PARTITION OF steps FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE usage_19700101 PARTITION OF usage FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE delegated_usage_19700101 PARTITION OF delegated_usage FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE parents_19700101 PARTITION OF parents FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE pushes_19700101 PARTITION OF pushes FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE deliveries_19700101 PARTITION OF deliveries FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
+CREATE TABLE blob_uses_19700101 PARTITION OF blob_uses FOR VALUES FROM (MINVALUE) TO (MAXVALUE);
