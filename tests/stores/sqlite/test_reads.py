@@ -18,6 +18,7 @@ from dragoman.core.task.cursors import TaskQuery
 from dragoman.core.task.log import Appended
 from dragoman.ports import Store
 from dragoman.stores.sqlite import SqliteStore, reads
+from dragoman.stores.sqlite.hot import figures
 from dragoman.testing.fixtures import AGENT, OWNER, by_runner, chunk, created, follow_up, new_ref, running, status
 
 MANY = 10_000
@@ -116,13 +117,14 @@ async def test_the_oldest_event_is_one_index_lookup(store: SqliteStore) -> None:
     assert large == small
 
 
-async def finish(store: Store, tasks: int, **details: str) -> None:
+async def finish(store: SqliteStore, tasks: int, **details: str) -> None:
     async def one() -> None:
         claimed = await store.append(created(new_ref(), claim=1, **details))  # type: ignore[arg-type]  # only texts
         await store.append(by_runner(claimed, chunk("out", "x" * 100), status(states.COMPLETED), end=True))
 
     for _ in range(0, tasks, 250):
         await asyncio.gather(*(one() for _ in range(250)))
+    await store.writer.submit(figures.list_tasks)
 
 
 @pytest.mark.parametrize("filters", [{}, {"state": states.COMPLETED}], ids=["all", "by state"])

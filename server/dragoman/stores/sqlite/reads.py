@@ -22,7 +22,7 @@ from dragoman.core.task.projection import event_state, join_artifact_rows, unfra
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 from dragoman.stores.sqlite.cold import task_tables
-from dragoman.stores.sqlite.hot.rows import SELECT_OWNER
+from dragoman.stores.sqlite.hot.rows import CLAIMED, SELECT_OWNER, TOTALS
 
 _TASK: Final = f"SELECT {RECORD_COLUMNS}, owner, metadata, agent_state FROM tasks WHERE owner = ? AND task = ?"
 _FIND: Final = f"""
@@ -73,18 +73,18 @@ SELECT number, role, data, envelope, sender FROM messages WHERE owner = ? AND ta
 ENVELOPE: Final = "SELECT envelope FROM messages WHERE owner = ? AND task = ? AND number = ?"
 ORPHANS: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
-FROM tasks t JOIN owners o USING (owner)
-WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
+FROM {CLAIMED} c CROSS JOIN tasks t USING (owner, task) JOIN owners o USING (owner)
+WHERE c.session != ? AND c.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
 _AGENTS_OF: Final = """
 SELECT scope, agent, sum(tasks), max(changed) AS newest FROM (
     SELECT o.scope, t.agent, t.tasks, (
-        SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.visible) AS changed
+        SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.listed) AS changed
     FROM owners o JOIN totals t ON t.owner = o.owner WHERE o.principal = ? AND t.tasks > 0
 ) GROUP BY scope, agent ORDER BY newest DESC, scope, agent
 """
 _PAGE: Final = f"""
-SELECT task, {RECORD_COLUMNS}, metadata FROM tasks WHERE visible AND owner = ? AND {{where}}
+SELECT task, {RECORD_COLUMNS}, metadata FROM tasks WHERE listed AND owner = ? AND {{where}}
 ORDER BY updated DESC, task DESC LIMIT ?
 """
 
@@ -314,7 +314,7 @@ def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: 
     if query.context or query.updated_since:
         # Without INDEXED BY, SQLite counts one context by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
-        source = f"count(*) FROM tasks {index} WHERE visible AND"
+        source = f"count(*) FROM tasks {index} WHERE listed AND"
     total: int = connection.execute(f"SELECT {source} owner = ? AND {where}", (owner, *values)).fetchone()[0]
     return total
 
@@ -332,7 +332,7 @@ def orphaned_tasks(connection: sqlite3.Connection, session: int, now: int, limit
     return records_with_owners(connection.execute(ORPHANS, (session, now, limit)))
 
 
-_COUNT_TASKS: Final = "SELECT agent, state, sum(tasks) FROM totals GROUP BY agent, state HAVING sum(tasks) > 0"
+_COUNT_TASKS: Final = f"SELECT agent, state, sum(tasks) FROM {TOTALS} GROUP BY agent, state HAVING sum(tasks) > 0"
 _COUNT_WAITING: Final = (
     "SELECT agent, count(*), min(updated) FROM tasks INDEXED BY tasks_ready WHERE ready GROUP BY agent"
 )

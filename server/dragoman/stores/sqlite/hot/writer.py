@@ -427,8 +427,8 @@ class SqliteWriter:
         while self._low_priority_writes:
             self._write([self._low_priority_writes.popleft()])
         self._write_urgent()
-        if self.committer.has_deferred_figures:
-            self.committer.commit_job(lambda connection: None)
+        if self.committer.has_deferred_figures or figures.has_unlisted(self.connection):
+            self.committer.commit_job(figures.list_tasks)
         self._checkpointer.truncate(self.connection)
         self.connection.close()
 
