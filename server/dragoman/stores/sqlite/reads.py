@@ -83,9 +83,16 @@ SELECT scope, agent, sum(tasks), max(changed) AS newest FROM (
     FROM owners o JOIN totals t ON t.owner = o.owner WHERE o.principal = ? AND t.tasks > 0
 ) GROUP BY scope, agent ORDER BY newest DESC, scope, agent
 """
+_LISTED, _UNLISTED = "{index} WHERE listed", "INDEXED BY tasks_unlisted WHERE listed = 0 AND visible"
 _PAGE: Final = f"""
-SELECT task, {RECORD_COLUMNS}, metadata FROM tasks WHERE listed AND owner = ? AND {{where}}
+SELECT task, {RECORD_COLUMNS}, metadata FROM tasks {_LISTED.format(index="")} AND owner = ? AND {{where}}
+UNION ALL SELECT task, {RECORD_COLUMNS}, metadata FROM tasks {_UNLISTED} AND owner = ? AND {{where}}
 ORDER BY updated DESC, task DESC LIMIT ?
+"""
+"""Both in one snapshot: callers ask for what has changed since the last task that they saw."""
+_COUNT: Final = f"""
+SELECT (SELECT count(*) FROM tasks {_LISTED} AND owner = ? AND {{where}})
+    + (SELECT count(*) FROM tasks {_UNLISTED} AND owner = ? AND {{where}})
 """
 
 
@@ -299,7 +306,8 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
     if query.after is not None:
         where += " AND (updated, task) < (?, ?)"
         values += query.after
-    rows = connection.execute(_PAGE.format(where=where), (number, *values, query.page_size + 1)).fetchall()
+    both = (number, *values) * 2
+    rows = connection.execute(_PAGE.format(where=where), (*both, query.page_size + 1)).fetchall()
     tasks, summaries, record = [], [], None
     for key, *columns, metadata in rows[: query.page_size]:
         record = record_from_row(TaskRef(query.owner, key), columns)
@@ -310,12 +318,12 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
 
 
 def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: str, values: tuple[Any, ...]) -> int:
-    source = "coalesce(sum(tasks), 0) FROM totals WHERE"
+    sql, values = f"SELECT coalesce(sum(tasks), 0) FROM {TOTALS} WHERE owner = ? AND {where}", (owner, *values)
     if query.context or query.updated_since:
         # Without INDEXED BY, SQLite counts one context by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
-        source = f"count(*) FROM tasks {index} WHERE listed AND"
-    total: int = connection.execute(f"SELECT {source} owner = ? AND {where}", (owner, *values)).fetchone()[0]
+        sql, values = _COUNT.format(index=index, where=where), values * 2
+    total: int = connection.execute(sql, values).fetchone()[0]
     return total
 
 

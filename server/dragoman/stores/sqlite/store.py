@@ -188,7 +188,7 @@ class SqliteStore:
         return await self._read(self.blobs.messages, task, after)
 
     async def page(self, query: TaskQuery) -> TaskPage:
-        return await self._read_lists(self.blobs.page, query)
+        return await self._read(self.blobs.page, query)
 
     async def search(self, query: TaskSearch) -> FoundTasks:
         return await self._read_lists(self.blobs.search, query)
@@ -305,9 +305,14 @@ class SqliteStore:
     async def _read_lists(
         self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Reads what needs the indexes of lists, after a commit that lists all tasks, if there are others."""
-        if await self._read(figures.has_unlisted):
-            await self.writer.submit(figures.list_tasks)
+        """Reads for operators, after a commit that lists all tasks, if there are others."""
+
+        def read_if_listed(connection: sqlite3.Connection) -> tuple[T] | None:
+            return None if figures.has_unlisted(connection) else (read(connection, *args, **kwargs),)
+
+        if found := await self._read(read_if_listed):
+            return found[0]
+        await self.writer.submit(figures.list_tasks)
         return await self._read(read, *args, **kwargs)
 
     async def _read(

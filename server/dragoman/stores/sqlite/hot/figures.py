@@ -256,7 +256,7 @@ _HAS_UNLISTED: Final = f"SELECT 1 FROM {_UNLISTED.format('')} LIMIT 1"
 
 
 def has_unlisted(connection: sqlite3.Connection) -> bool:
-    """Whether lists and searches would miss a task."""
+    """Whether a search would miss a task."""
     return connection.execute(_HAS_UNLISTED, (MAX_SESSION,)).fetchone() is not None
 
 
@@ -269,9 +269,9 @@ def list_tasks(connection: sqlite3.Connection, last_session: int = MAX_SESSION) 
 class SqliteTotals(CommitObserver):
     """Numbers of visible tasks by owner, agent and state, and the indexes of lists and searches.
 
-    Six indexes and the totals change with every status. A new task has none of them: a commit lists many at once, when
-    no turn runs them, before a list or search is read, and when the store is opened. Most tasks have ended until then.
-    A lone send so writes 4 and 5 pages in place of 10 and 14. The row tells whether its task is listed, so a crash
+    Six indexes and the totals change with every status. A new task is in none of them. It is listed with many others,
+    when no turn runs it, before operators search, and at a start; callers' lists read both. Most tasks have ended by
+    then. A lone send so writes 4 and 5 pages instead of 10 and 14. The row tells whether its task is listed, so a crash
     changes nothing.
     """
 

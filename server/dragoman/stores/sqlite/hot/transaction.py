@@ -159,6 +159,7 @@ class SqliteTransaction:
             self._wanted[owner, change.task.key] = change.task
         missing = [key for key in self._wanted if key not in self._records]
         self._records.update(dict.fromkeys(missing))
+        self.listed.difference_update(missing)
         for owner, key, listed, *row in _SELECT_RECORDS.fetch(self.cursor, missing):
             self._records[owner, key] = record_from_row(self._wanted[owner, key], row)
             if listed:
