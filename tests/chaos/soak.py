@@ -24,6 +24,7 @@ from tests.chaos.load.clients import RandomClient
 from tests.chaos.load.followers import Stage
 from tests.chaos.targets.server import running
 
+from dragoman.stores.sqlite.hot.rows import TOTALS
 from dragoman.stores.sqlite.schema import connect
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -64,7 +65,7 @@ def look(pid: int, store: Path, at: float) -> Look:
     pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     with closing(connect(store, readonly=True)) as connection:
         (stored,) = connection.execute(STORED_BYTES).fetchone()
-        (tasks,) = connection.execute("SELECT coalesce(sum(tasks), 0) FROM totals").fetchone()
+        (tasks,) = connection.execute(f"SELECT coalesce(sum(tasks), 0) FROM {TOTALS}").fetchone()
     wal = store.with_name(store.name + "-wal")
     return Look(
         at=at,

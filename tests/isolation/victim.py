@@ -27,6 +27,7 @@ from dragoman.core.task import cursors
 from dragoman.playground import playground
 from dragoman.ports import Store
 from dragoman.settings.settings import Address, Settings
+from dragoman.stores.sqlite.hot.figures import list_tasks
 from dragoman.wiring.app import App, open_app
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -199,8 +200,9 @@ def kept(path: Path, principal: str = VICTIM) -> dict[str, list[tuple[Any, ...]]
 
 
 def rows_of(path: Path, principal: str) -> dict[str, list[tuple[Any, ...]]]:
-    """All rows of a principal in the store, by table."""
+    """All rows of a principal in the store, by table. Its tasks are listed before, as by any list of anybody."""
     with sqlite3.connect(path) as connection:
+        list_tasks(connection)
         owners = [row[0] for row in connection.execute("SELECT owner FROM owners WHERE principal = ?", (principal,))]
         tables = [row[0] for row in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         found = {}

@@ -12,12 +12,14 @@ from dragoman.stores.shared import erasure
 from dragoman.stores.shared.erasure import count_fitting_rows, receipt_from_row
 from dragoman.stores.sqlite import SqliteStore
 from dragoman.stores.sqlite.cold.erasure import SELECTION
+from dragoman.stores.sqlite.hot import figures
 from dragoman.stores.sqlite.queries import run_query
 from dragoman.testing.fixtures import OWNER, Clock, finished
 
 
 async def test_selection_by_age_uses_an_index(store: SqliteStore, path: Path, clock: Clock) -> None:
     await finished(store)
+    await store.writer.submit(figures.list_tasks)
     connection = sqlite3.connect(path)
     for selection, index in (
         (TaskSelection(older_than=1), "tasks_inactive"),

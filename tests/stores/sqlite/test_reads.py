@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -18,7 +18,21 @@ from dragoman.core.task.cursors import TaskQuery
 from dragoman.core.task.log import Appended
 from dragoman.ports import Store
 from dragoman.stores.sqlite import SqliteStore, reads
-from dragoman.testing.fixtures import AGENT, OWNER, by_runner, chunk, created, follow_up, new_ref, running, status
+from dragoman.stores.sqlite.hot import figures
+from dragoman.testing.fixtures import (
+    AGENT,
+    OWNER,
+    Clock,
+    by_runner,
+    cancel,
+    chunk,
+    created,
+    follow_up,
+    new_ref,
+    running,
+    status,
+)
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MANY = 10_000
 
@@ -116,13 +130,14 @@ async def test_the_oldest_event_is_one_index_lookup(store: SqliteStore) -> None:
     assert large == small
 
 
-async def finish(store: Store, tasks: int, **details: str) -> None:
+async def finish(store: SqliteStore, tasks: int, **details: str) -> None:
     async def one() -> None:
         claimed = await store.append(created(new_ref(), claim=1, **details))  # type: ignore[arg-type]  # only texts
         await store.append(by_runner(claimed, chunk("out", "x" * 100), status(states.COMPLETED), end=True))
 
     for _ in range(0, tasks, 250):
         await asyncio.gather(*(one() for _ in range(250)))
+    await store.writer.submit(figures.list_tasks)
 
 
 @pytest.mark.parametrize("filters", [{}, {"state": states.COMPLETED}], ids=["all", "by state"])
@@ -142,6 +157,27 @@ async def test_a_page_costs_the_same_at_any_position(store: SqliteStore, filters
     assert first.bytes <= fewest.bytes * 1.1
     assert last.bytes <= fewest.bytes * 1.1
     assert max(first.steps, last.steps) <= fewest.steps * 1.3  # a cursor adds comparisons
+
+
+@pytest.mark.parametrize("filters", [{}, {"context": "mine"}, {"updated_since": 1}], ids=["all", "context", "times"])
+async def test_a_page_has_listed_and_new_tasks_in_their_order_without_a_commit(
+    store: SqliteStore, clock: Clock, filters: dict[str, Any]
+) -> None:
+    old = [await store.append(created(new_ref(), context="mine")) for _ in range(2)]
+    await store.writer.submit(figures.list_tasks)
+    clock.now += 1
+    new = await store.append(created(new_ref(), context="mine"))
+    clock.now += 1
+    await store.append(cancel(old[0].record.ref))
+    commits = store.commit_counters.changes.count
+    query = TaskQuery(OWNER, AGENT, page_size=2, **filters)
+    first = await store.page(query)
+    assert first.last_key is not None
+    second = await store.page(replace(query, after=first.last_key))
+    found = [pb.Task.FromString(task).id for task in (*first.tasks, *second.tasks)]
+    assert found == [old[0].record.id, new.record.id, old[1].record.id]
+    assert (first.total, second.total) == (3, 3)
+    assert store.commit_counters.changes.count == commits
 
 
 async def test_a_page_of_one_conversation_reads_no_other_rows(store: SqliteStore) -> None:

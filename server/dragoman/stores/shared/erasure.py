@@ -40,9 +40,9 @@ FROM tasks t {{index}} {{join}} owners o ON o.owner = t.owner WHERE {{where}}{{a
 ORDER BY {{order}} LIMIT {SELECTION_PAGE_TASKS}
 """
 _NEXT_INACTIVE_STATE: Final = """
-SELECT agent, state FROM tasks WHERE state > 2 AND (agent, state) > (?1, ?2) ORDER BY agent, state LIMIT 1
+SELECT agent, state FROM tasks WHERE {inactive} AND (agent, state) > (?1, ?2) ORDER BY agent, state LIMIT 1
 """
-_INACTIVE: Final = "t.state > 2 AND t.agent = ?1 AND t.state = ?2 AND t.updated <= ?3"
+_INACTIVE: Final = "{inactive} AND t.agent = ?1 AND t.state = ?2 AND t.updated <= ?3"
 _OF_CONTEXT: Final = "t.owner = ?1 AND t.context = ?2"
 _SELECT_OWNERS: Final = (
     "SELECT owner FROM owners WHERE (?1 = '' OR scope = ?1) AND (?2 = '' OR principal = ?2) ORDER BY owner"
@@ -69,15 +69,19 @@ class SelectionSql:
     """Conditions and indexes that together find every task of a context."""
     blob_size: str
     """The bytes of a large part: a row of `blobs b`."""
+    inactive: str = "state > 2"
+    """The condition of the index of tasks that have ended or wait for their caller."""
+    in_context: str = "visible"
+    """The condition of the index of contexts."""
     inactive_index: str = ""
     join: str = "JOIN"
 
 
-def inactive_states() -> Query[list[tuple[str, int]]]:
+def inactive_states(sql: SelectionSql) -> Query[list[tuple[str, int]]]:
     """The pairs of agent and state of tasks that have ended or wait for their caller."""
     found: list[tuple[str, int]] = []
     at: tuple[str, int] = ("", 0)
-    while row := (yield from select_first(_NEXT_INACTIVE_STATE, *at)):
+    while row := (yield from select_first(_NEXT_INACTIVE_STATE.format(inactive=sql.inactive), *at)):
         if (row[0], row[1]) <= at:  # damaged text, which reads as a smaller one
             break
         at = (row[0], row[1])
@@ -109,8 +113,8 @@ def task_ranges(sql: SelectionSql, selection: TaskSelection, now: int) -> Query[
         return [TaskRange("t.owner = ?1", (number,)) for number in dict.fromkeys((*own, *shared))]
     before = now - selection.older_than
     ranges = [
-        TaskRange(_INACTIVE, (agent, state, before), BY_TIME, sql.inactive_index)
-        for agent, state in (yield from inactive_states())
+        TaskRange(_INACTIVE.format(inactive=sql.inactive), (agent, state, before), BY_TIME, sql.inactive_index)
+        for agent, state in (yield from inactive_states(sql))
         if state in selection.states and selection.agent in ("", agent)
     ]
     if selection.state in (states.SUBMITTED, states.WORKING):  # no index helps here: only operators select these
@@ -194,7 +198,7 @@ _SELECT_QUEUED_TASKS: Final = f"""
 SELECT id, owner, task FROM erasure_queue WHERE receipt = ?1 AND (id, owner, task) > (?2, ?3, ?4)
 ORDER BY id, owner, task LIMIT {ERASURE_STEP_ROWS}
 """
-_OTHER_TASK_IN_CONTEXT: Final = "SELECT 1 FROM tasks WHERE visible AND owner = ?1 AND context = ?2 LIMIT 1"
+_OTHER_TASK_IN_CONTEXT: Final = "SELECT 1 FROM tasks WHERE {in_context} AND owner = ?1 AND context = ?2 LIMIT 1"
 _FINISH_RECEIPT: Final = """
 UPDATE receipts SET digest = ?2, ended = CASE WHEN began > ?3 THEN began ELSE ?3 END WHERE receipt = ?1 AND digest = ''
 """
@@ -216,10 +220,10 @@ def add_to_receipt(number: int, counts: ErasureCounts) -> Query[int]:
     return change(_ADD_TO_RECEIPT, number, *astuple(counts))
 
 
-def delete_empty_contexts(contexts: Iterable[tuple[int, str]]) -> Query[None]:
+def delete_empty_contexts(sql: SelectionSql, contexts: Iterable[tuple[int, str]]) -> Query[None]:
     """Deletes the rows of those contexts, by owner and name, that have no other task."""
     for context in contexts:
-        if not (yield from select_first(_OTHER_TASK_IN_CONTEXT, *context)):
+        if not (yield from select_first(_OTHER_TASK_IN_CONTEXT.format(in_context=sql.in_context), *context)):
             yield from _delete_context(*context)
 
 
@@ -405,7 +409,7 @@ class Eraser(ABC):
         return await self._runner.read(stored_receipts, "ORDER BY receipt DESC LIMIT ?1", limit)
 
     async def inactive_states(self) -> list[tuple[str, int]]:
-        return await self._runner.read(inactive_states)
+        return await self._runner.read(inactive_states, self._sql)
 
     async def _finish(self, number: int) -> ErasureReceipt:
         """Deletes the rest of a receipt's tasks, and completes it."""

@@ -22,7 +22,7 @@ from dragoman.core.task.projection import event_state, join_artifact_rows, unfra
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_COLUMNS, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 from dragoman.stores.sqlite.cold import task_tables
-from dragoman.stores.sqlite.hot.rows import SELECT_OWNER
+from dragoman.stores.sqlite.hot.rows import CLAIMED, SELECT_OWNER, TOTALS
 
 _TASK: Final = f"SELECT {RECORD_COLUMNS}, owner, metadata, agent_state FROM tasks WHERE owner = ? AND task = ?"
 _FIND: Final = f"""
@@ -73,19 +73,26 @@ SELECT number, role, data, envelope, sender FROM messages WHERE owner = ? AND ta
 ENVELOPE: Final = "SELECT envelope FROM messages WHERE owner = ? AND task = ? AND number = ?"
 ORPHANS: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS}
-FROM tasks t JOIN owners o USING (owner)
-WHERE t.session > 0 AND t.session != ? AND t.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
+FROM {CLAIMED} c CROSS JOIN tasks t USING (owner, task) JOIN owners o USING (owner)
+WHERE c.session != ? AND c.session NOT IN (SELECT session FROM sessions WHERE expires > ?) LIMIT ?
 """
 _AGENTS_OF: Final = """
 SELECT scope, agent, sum(tasks), max(changed) AS newest FROM (
     SELECT o.scope, t.agent, t.tasks, (
-        SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.visible) AS changed
+        SELECT max(n.updated) FROM tasks n WHERE n.owner = t.owner AND n.agent = t.agent AND n.listed) AS changed
     FROM owners o JOIN totals t ON t.owner = o.owner WHERE o.principal = ? AND t.tasks > 0
 ) GROUP BY scope, agent ORDER BY newest DESC, scope, agent
 """
+_LISTED, _UNLISTED = "{index} WHERE listed", "INDEXED BY tasks_unlisted WHERE listed = 0 AND visible"
 _PAGE: Final = f"""
-SELECT task, {RECORD_COLUMNS}, metadata FROM tasks WHERE visible AND owner = ? AND {{where}}
+SELECT task, {RECORD_COLUMNS}, metadata FROM tasks {_LISTED.format(index="")} AND owner = ? AND {{where}}
+UNION ALL SELECT task, {RECORD_COLUMNS}, metadata FROM tasks {_UNLISTED} AND owner = ? AND {{where}}
 ORDER BY updated DESC, task DESC LIMIT ?
+"""
+"""Both in one snapshot: callers ask for what has changed since the last task that they saw."""
+_COUNT: Final = f"""
+SELECT (SELECT count(*) FROM tasks {_LISTED} AND owner = ? AND {{where}})
+    + (SELECT count(*) FROM tasks {_UNLISTED} AND owner = ? AND {{where}})
 """
 
 
@@ -299,7 +306,8 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
     if query.after is not None:
         where += " AND (updated, task) < (?, ?)"
         values += query.after
-    rows = connection.execute(_PAGE.format(where=where), (number, *values, query.page_size + 1)).fetchall()
+    both = (number, *values) * 2
+    rows = connection.execute(_PAGE.format(where=where), (*both, query.page_size + 1)).fetchall()
     tasks, summaries, record = [], [], None
     for key, *columns, metadata in rows[: query.page_size]:
         record = record_from_row(TaskRef(query.owner, key), columns)
@@ -310,12 +318,12 @@ def page(connection: sqlite3.Connection, query: TaskQuery, budget: ResponseBudge
 
 
 def _total(connection: sqlite3.Connection, owner: int, query: TaskQuery, where: str, values: tuple[Any, ...]) -> int:
-    source = "coalesce(sum(tasks), 0) FROM totals WHERE"
+    sql, values = f"SELECT coalesce(sum(tasks), 0) FROM {TOTALS} WHERE owner = ? AND {where}", (owner, *values)
     if query.context or query.updated_since:
         # Without INDEXED BY, SQLite counts one context by walking through all tasks of its owner.
         index = "INDEXED BY tasks_by_context" if query.context else ""
-        source = f"count(*) FROM tasks {index} WHERE visible AND"
-    total: int = connection.execute(f"SELECT {source} owner = ? AND {where}", (owner, *values)).fetchone()[0]
+        sql, values = _COUNT.format(index=index, where=where), values * 2
+    total: int = connection.execute(sql, values).fetchone()[0]
     return total
 
 
@@ -332,7 +340,7 @@ def orphaned_tasks(connection: sqlite3.Connection, session: int, now: int, limit
     return records_with_owners(connection.execute(ORPHANS, (session, now, limit)))
 
 
-_COUNT_TASKS: Final = "SELECT agent, state, sum(tasks) FROM totals GROUP BY agent, state HAVING sum(tasks) > 0"
+_COUNT_TASKS: Final = f"SELECT agent, state, sum(tasks) FROM {TOTALS} GROUP BY agent, state HAVING sum(tasks) > 0"
 _COUNT_WAITING: Final = (
     "SELECT agent, count(*), min(updated) FROM tasks INDEXED BY tasks_ready WHERE ready GROUP BY agent"
 )

@@ -41,7 +41,7 @@ from dragoman.stores.sqlite.cold import backup, blobs, claims, daily_usage, sear
 from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, SqliteBlobRestorer, SqliteBlobSweeper
 from dragoman.stores.sqlite.cold.erasure import SqliteEraser
 from dragoman.stores.sqlite.cold.pushes import SqlitePushes
-from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
+from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings, figures
 from dragoman.stores.sqlite.hot.loop_reader import LoopReader, NotOnLoop
 from dragoman.stores.sqlite.hot.writer import Checkpointer, SqliteWriter
 from dragoman.stores.sqlite.queries import SqliteQueryRunner
@@ -78,6 +78,10 @@ def open_store(
     connection = connect(path, synchronous)
     try:
         migrate(connection)
+        if figures.has_unlisted(connection):  # after a crash
+            connection.execute("BEGIN IMMEDIATE")
+            figures.list_tasks(connection)
+            connection.execute("COMMIT")
         return SqliteStore(path, connection, clock or SteadyClock(), sizes, timings)
     except BaseException:
         connection.close()
@@ -85,12 +89,12 @@ def open_store(
 
 
 def _on_reader(
-    read: Callable[Concatenate[sqlite3.Connection, P], T],
+    read: Callable[Concatenate[sqlite3.Connection, P], T], *, lists: bool = False
 ) -> Callable[Concatenate[SqliteStore, P], Coroutine[Any, Any, T]]:
-    """A method of the store that runs a function on a reader's connection, in one transaction."""
+    """A method of the store that runs a function on a reader's connection, in one transaction (`_read_lists`)."""
 
     async def method(store: SqliteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await store._read(read, *args, **kwargs)
+        return await (store._read_lists if lists else store._read)(read, *args, **kwargs)
 
     return method
 
@@ -101,10 +105,10 @@ class SqliteStore:
     locate = _on_reader(reads.locate)
     oldest_sequence = _on_reader(reads.oldest_sequence)
     envelope = _on_reader(reads.envelope)
-    count_states = _on_reader(search.count_states)
-    open_tasks = _on_reader(search.open_tasks)
+    count_states = _on_reader(search.count_states, lists=True)
+    open_tasks = _on_reader(search.open_tasks, lists=True)
     scopes = _on_reader(search.scopes)
-    agents_of = _on_reader(reads.agents_of)
+    agents_of = _on_reader(reads.agents_of, lists=True)
     last_sequences = _on_reader(reads.last_sequences)
     ready_tasks = _on_reader(claims.ready_tasks)
     context_state = _on_reader(reads.context_state)
@@ -151,7 +155,7 @@ class SqliteStore:
         self.worker_registry = tables.StoredWorkerRegistry(runner)
         self.cancel_requests = cancels = tables.StoredCancels(runner)
         clear_cache = self.loop_reader.clear_cache
-        self.erasures = SqliteEraser(self._read, self.writer, clock, clear_cache, cancels.delete_obsolete)
+        self.erasures = SqliteEraser(self._read_lists, self.writer, clock, clear_cache, cancels.delete_obsolete)
         self.key_values = tables.StoredKeyValues(runner)
         self.upstreams = tables.StoredUpstreams(runner)
         self.audit = tables.StoredAuditLog(runner)
@@ -187,7 +191,7 @@ class SqliteStore:
         return await self._read(self.blobs.page, query)
 
     async def search(self, query: TaskSearch) -> FoundTasks:
-        return await self._read(self.blobs.search, query)
+        return await self._read_lists(self.blobs.search, query)
 
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         return await self._read(reads.orphaned_tasks, session, self._clock() if expired else 0, limit)
@@ -297,6 +301,19 @@ class SqliteStore:
             self._is_damage_reported = True
             for line in errors.damaged_texts(connection):
                 log.error("%s: %s", self.path, line)
+
+    async def _read_lists(
+        self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Reads for operators, after a commit that lists all tasks, if there are others."""
+
+        def read_if_listed(connection: sqlite3.Connection) -> tuple[T] | None:
+            return None if figures.has_unlisted(connection) else (read(connection, *args, **kwargs),)
+
+        if found := await self._read(read_if_listed):
+            return found[0]
+        await self.writer.submit(figures.list_tasks)
+        return await self._read(read, *args, **kwargs)
 
     async def _read(
         self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs

@@ -14,6 +14,7 @@ from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import TaskSelection, task_ids_digest
 from dragoman.stores.shared.erasure import ERASURE_STEP_ROWS, QUEUE_START, QueuedTask, delete_task_content
 from dragoman.stores.sqlite import SqliteStore, open_store
+from dragoman.stores.sqlite.hot import figures
 from dragoman.stores.sqlite.queries import run_query
 from dragoman.testing.fixtures import (
     OWNER,
@@ -58,6 +59,7 @@ async def test_the_log_of_an_erased_task_is_missing_rather_than_truncated(store:
 
 async def test_no_table_has_rows_of_an_erased_principal(store: SqliteStore, path: Path) -> None:
     await finished(store)
+    await store.writer.submit(figures.list_tasks)
     before = rows_by_table(path)
     alice = Owner("default", "alice@example.com")
     for _ in range(3):

@@ -52,8 +52,8 @@ def test_a_batch_has_one_statement_for_each_table(connection: sqlite3.Connection
     for end in ends:
         transaction.apply(end)
     transaction.flush()
-    # The owner's number, the records; tasks, log, artifacts, chunks, totals; known keys of the day, daily usage.
-    assert len(sent) == 9
+    # The owner's number, the records; tasks, log, artifacts, chunks; known keys of the day, daily usage.
+    assert len(sent) == 8
 
 
 def test_new_and_changed_tasks_are_written_by_one_statement(connection: sqlite3.Connection) -> None:

@@ -81,6 +81,18 @@ async def test_a_full_batch_is_handed_over_at_once() -> None:
     assert handed == [[0, 1, 2]]
 
 
+async def test_a_lone_change_waits_for_no_idle_iteration() -> None:
+    handed: list[list[int]] = []
+    gathered = WriteCoalescer(handed.append, NEVER_IDLE, is_alone=lambda: len(handed) == 1)
+    gathered.add(1)
+    await run_loop_turns(IDLE_ITERATIONS + 1)
+    assert handed == []
+    gathered.flush()
+    gathered.add(2)
+    await run_loop_turns(1)
+    assert handed == [[1], [2]]
+
+
 async def test_flushed_changes_are_handed_over_once() -> None:
     handed: list[list[int]] = []
     gathered = WriteCoalescer(handed.append, ALWAYS_IDLE)

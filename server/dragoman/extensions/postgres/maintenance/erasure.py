@@ -109,7 +109,7 @@ async def delete_task_records(
         totals[row_key[0], record.agent, record.state] -= record.visible
     await ADD_TO_TOTALS.run(connection, sorted((*key, counter_slot, count) for key, count in totals.items() if count))
     contexts = sorted({(row_key[0], record.context) for row_key, record in erased})
-    await run_query(connection, delete_empty_contexts(contexts))
+    await run_query(connection, delete_empty_contexts(SELECTION, contexts))
     await run_query(connection, change(_TOUCH_RECEIPT, number, now))
     await run_query(connection, add_to_receipt(number, counts + ErasureCounts(tasks=len(erased))))
     return number, [record for _, record in erased]

@@ -23,7 +23,7 @@ from dragoman.stores.shared.erasure import (
 from dragoman.stores.shared.queries import select
 from dragoman.stores.shared.rows import record_from_row
 from dragoman.stores.sqlite.cold import daily_usage, task_tables
-from dragoman.stores.sqlite.hot.figures import ADD_TO_TOTALS
+from dragoman.stores.sqlite.hot.figures import ADD_TO_TOTALS, list_tasks
 from dragoman.stores.sqlite.hot.transaction import SELECT_RECORD
 from dragoman.stores.sqlite.hot.writer import SqliteWriter
 from dragoman.stores.sqlite.queries import Read, SqliteQueryRunner, overwriting_deleted_rows, run_query
@@ -34,11 +34,12 @@ SELECTION: Final = SelectionSql(
     by_id="SELECT t.owner, t.task FROM owners o CROSS JOIN tasks t ON t.owner = o.owner AND t.task = ?2"
     " UNION SELECT owner, task FROM tasks WHERE alias AND id = ?1",
     of_context=(
-        ("t.session > 0 AND NOT t.visible", "tasks_claimed"),
-        ("t.ready AND NOT t.visible", "tasks_ready"),
-        ("t.visible", "tasks_by_context"),
+        ("t.listed = 0", "tasks_unlisted"),
+        ("t.listed", "tasks_by_context"),
     ),
     blob_size="b.size",
+    inactive="state > 2 AND listed",
+    in_context="listed",
     inactive_index="tasks_inactive",
     join="CROSS JOIN",
 )
@@ -89,6 +90,7 @@ class SqliteEraser(Eraser):
         now: int,
         reason: str,
     ) -> tuple[int, list[TaskRecord]]:
+        list_tasks(connection)
         erased: list[TaskRecord] = []
         totals: Counter[tuple[int, str, int]] = Counter()
         contexts: set[tuple[int, str]] = set()
@@ -111,7 +113,7 @@ class SqliteEraser(Eraser):
             contexts.add((owner, record.context))
             erased.append(record)
         ADD_TO_TOTALS.run(connection, [(*key, count) for key, count in totals.items() if count])
-        run_query(connection, delete_empty_contexts(contexts))
+        run_query(connection, delete_empty_contexts(SELECTION, contexts))
         if erased:
             run_query(connection, add_to_receipt(number, counts))
         return number, erased

@@ -36,7 +36,7 @@ _HIGHEST: Final[SearchPosition] = (2**62, 0, b"\xff" * 17)
 _OWNERS_OF_PRINCIPAL: Final = "SELECT owner, scope FROM owners WHERE principal IN (?, ?)"
 _OWNERS_WITH_CONTEXT: Final = """
 SELECT o.owner, o.scope FROM owners o WHERE EXISTS (
-    SELECT 1 FROM tasks t INDEXED BY tasks_by_context WHERE t.visible AND t.owner = o.owner AND t.context = ?)
+    SELECT 1 FROM tasks t INDEXED BY tasks_by_context WHERE t.listed AND t.owner = o.owner AND t.context = ?)
 """
 _IS_OWN: Final = "SELECT principal = ? FROM owners WHERE owner = ?"
 """Whether a principal created all tasks of an owner. Others may have tasks of theirs where a scope shares its tasks."""
@@ -51,9 +51,8 @@ WITH RECURSIVE a (agent) AS (
     ) FROM a WHERE a.agent IS NOT NULL
 ) SELECT agent FROM a WHERE agent IS NOT NULL
 """
-_INACTIVE: Final = ("tasks_inactive", "state > 2")
-_ACTIVE: Final = ("tasks_active", "state <= 2 AND t.visible")
-"""Tasks in other states than SUBMITTED and WORKING are always visible."""
+_INACTIVE: Final = ("tasks_inactive", "state > 2 AND t.listed")
+_ACTIVE: Final = ("tasks_active", "state <= 2 AND t.listed")
 _BY_KEY: Final = "INDEXED BY tasks_by_key"
 _LOOKUP_COST: Final = 10
 """Tasks that follow each other in an index over all owners are far apart in the table."""
@@ -254,13 +253,13 @@ def _ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[Sqlite
         where = "t.visible AND t.alias AND t.id = ?"
         ranges = [SqliteRange("INDEXED BY tasks_by_alias", where, (query.task_id,), *rest)]
         if key := task_key_of(query.task_id):
-            where = "t.visible AND t.task = ? AND t.id = ?"
+            where = "t.listed AND t.task = ? AND t.id = ?"
             ranges.append(SqliteRange(_BY_KEY, where, (key, query.task_id), *rest))
         return ranges
     if query.context:
         owners = _in_scopes(connection.execute(_OWNERS_WITH_CONTEXT, (query.context,)), query)
         rest = _conditions(query, "agents", "states", "principal", "times")
-        index, where = "INDEXED BY tasks_by_context", "t.visible AND t.owner = ? AND t.context = ?"
+        index, where = "INDEXED BY tasks_by_context", "t.listed AND t.owner = ? AND t.context = ?"
         return [SqliteRange(index, where, (owner, query.context), *rest) for owner in owners]
     few = _few_owners(connection, query)
     if query.order == "created":
@@ -269,7 +268,7 @@ def _ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[Sqlite
             return [SqliteRange("", "t.owner = ?", (owner,), f" AND t.visible{rest[0]}", rest[1]) for owner in few]
         is_indexed = not (query.states or query.changed_since or query.changed_before or query.metadata)
         rest = _conditions(query, "scopes", "agents", "states", "times")
-        return [SqliteRange(_BY_KEY, "t.visible", (), *rest, 1 if is_indexed else _LOOKUP_COST)]
+        return [SqliteRange(_BY_KEY, "t.listed", (), *rest, 1 if is_indexed else _LOOKUP_COST)]
     if few is not None:
         return [one for owner in few for one in _ranges_of_owner(connection, owner, query)]
     rest = _conditions(query, "scopes")
@@ -306,9 +305,9 @@ def _ranges_of_owner(connection: sqlite3.Connection, owner: int, query: TaskSear
     (is_own,) = connection.execute(_IS_OWN, (query.principal, owner)).fetchone()
     rest = _conditions(query) if is_own or not query.principal else _conditions(query, "principal")
     if query.states:
-        where = "t.visible AND t.owner = ? AND t.agent = ? AND t.state = ?"
+        where = "t.listed AND t.owner = ? AND t.agent = ? AND t.state = ?"
         return [SqliteRange("INDEXED BY tasks_by_state", where, (owner, *pair), *rest, 1, *pair) for pair in pairs]
-    where = "t.visible AND t.owner = ? AND t.agent = ?"
+    where = "t.listed AND t.owner = ? AND t.agent = ?"
     agents = dict.fromkeys(agent for agent, _ in pairs)
     return [SqliteRange("INDEXED BY tasks_newest", where, (owner, agent), *rest) for agent in agents]
 

@@ -1,6 +1,7 @@
 """Figures that a commit writes beside its appends: quota counters, artifact growth, totals, daily usage.
 
-Each is a `CommitObserver`, so the transaction names none of them. What they write is in the commit that they count.
+Each is a `CommitObserver`, so the transaction names none of them. What they write is in the commit that they count;
+only totals are later for tasks that are not listed yet (`SqliteTotals`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.plan import Plan
 from dragoman.stores.shared.compaction import ArtifactGrowth
 from dragoman.stores.sqlite.cold.daily_usage import ADDED, BY_DAY
-from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
+from dragoman.stores.sqlite.hot.rows import CLAIMED, TOTALS, SqliteBulkStatement
 from dragoman.stores.sqlite.hot.transaction import CommitObserver, Flush, SqliteTransaction
 
 # Quota counters -------------------------------------------------------------------------------------------------------
@@ -30,20 +31,22 @@ MINUTE_MS: Final = 60_000
 _LIVE_STATES: Final = ", ".join(map(str, sorted(states.STORED_STATES - states.TERMINAL)))
 
 _OWNERS: Final = "SELECT owner FROM owners WHERE principal = ?"
-_SELECT_TOTALS: Final = (
-    f"SELECT agent, state, tasks FROM totals WHERE owner = ? AND tasks > 0 AND state IN ({_LIVE_STATES})"
-)
-_COUNT_IN_SHARED: Final = """
-SELECT count(*) FROM tasks
-WHERE visible AND owner = ? AND agent = ? AND state = ? AND principal = ?
+_SELECT_TOTALS: Final = f"""
+SELECT agent, state, sum(tasks) FROM {TOTALS} WHERE owner = ? AND tasks > 0 AND state IN ({_LIVE_STATES})
+GROUP BY agent, state
+"""
+_SHARED: Final = "owner = ?1 AND agent = ?2 AND state = ?3 AND principal = ?4"
+_COUNT_IN_SHARED: Final = f"""
+SELECT (SELECT count(*) FROM tasks WHERE listed AND {_SHARED})
+    + (SELECT count(*) FROM tasks INDEXED BY tasks_unlisted WHERE listed = 0 AND visible AND {_SHARED})
 """
 _HIDDEN_TASKS: Final = """
-SELECT agent FROM tasks INDEXED BY tasks_claimed WHERE session > 0 AND NOT visible AND principal = ?1
+SELECT agent FROM tasks INDEXED BY tasks_unlisted WHERE listed = 0 AND session > 0 AND NOT visible AND principal = ?1
 UNION ALL SELECT agent FROM tasks INDEXED BY tasks_ready WHERE ready AND NOT visible AND principal = ?1
 """
-_UNFINISHED_TASKS: Final = """
+_UNFINISHED_TASKS: Final = f"""
 SELECT owner, task FROM tasks INDEXED BY tasks_ready WHERE ready AND (?1 = '' OR principal = ?1)
-UNION ALL SELECT owner, task FROM tasks INDEXED BY tasks_claimed WHERE session > 0 AND (?1 = '' OR principal = ?1)
+UNION ALL SELECT owner, task FROM {CLAIMED} WHERE ?1 = '' OR principal = ?1
 """
 _SUM_QUEUED_BYTES: Final = """
 SELECT coalesce(sum(m.size), 0) FROM tasks t JOIN messages m USING (owner, task) JOIN owners o USING (owner)
@@ -240,23 +243,58 @@ ADD_TO_TOTALS: Final = SqliteBulkStatement(
 )
 
 
+MAX_SESSION: Final = 2**62  # above every session
+MAX_NEW_TASKS: Final = 256  # after which a commit lists tasks
+
+_UNLISTED: Final = "tasks INDEXED BY tasks_unlisted {} WHERE listed = 0 AND visible AND session <= ?"
+_LIST_TASKS: Final = (
+    f"INSERT INTO totals (owner, agent, state, tasks) SELECT owner, agent, state, count(*) FROM {_UNLISTED.format('')}"
+    " GROUP BY owner, agent, state ON CONFLICT (owner, agent, state) DO UPDATE SET tasks = tasks + excluded.tasks",
+    f"UPDATE {_UNLISTED.format('SET listed = 1')}",
+)
+_HAS_UNLISTED: Final = f"SELECT 1 FROM {_UNLISTED.format('')} LIMIT 1"
+
+
+def has_unlisted(connection: sqlite3.Connection) -> bool:
+    """Whether a search would miss a task."""
+    return connection.execute(_HAS_UNLISTED, (MAX_SESSION,)).fetchone() is not None
+
+
+def list_tasks(connection: sqlite3.Connection, last_session: int = MAX_SESSION) -> None:
+    """Adds tasks to `totals` and to the indexes of lists: all, or those without a turn (`last_session=0`)."""
+    for statement in _LIST_TASKS:
+        connection.execute(statement, (last_session,))
+
+
 class SqliteTotals(CommitObserver):
-    """Numbers of visible tasks by owner, agent and state."""
+    """Numbers of visible tasks by owner, agent and state, and the indexes of lists and searches.
+
+    Six indexes and the totals change with every status. A new task is in none of them. It is listed with many others,
+    when no turn runs it, before operators search, and at a start; callers' lists read both. Most tasks have ended by
+    then. A lone send so writes 4 and 5 pages instead of 10 and 14. The row tells whether its task is listed, so a crash
+    changes nothing.
+    """
 
     def __init__(self) -> None:
         self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
+        self._new_tasks = 0  # since a commit listed tasks
 
     def record(self, batch: SqliteTransaction, owner: int, plan: Plan, now: int, is_usage_counted: bool) -> None:
         before, record = plan.before, plan.record
-        if before is not None and before.visible:
+        if before is None:
+            self._new_tasks += 1
+        elif (owner, record.ref.key) in batch.listed:
             self._totals[owner, record.agent, before.state] -= 1
-        if record.visible and not plan.change.discard:
-            self._totals[owner, record.agent, record.state] += 1
+            if not plan.change.discard:
+                self._totals[owner, record.agent, record.state] += 1
 
     def flush(self, batch: SqliteTransaction, reason: Flush) -> None:
         if self._totals:
             ADD_TO_TOTALS.run(batch.cursor, [(*key, count) for key, count in self._totals.items() if count])
             self._totals.clear()
+        if reason is Flush.COMMIT and self._new_tasks >= MAX_NEW_TASKS:
+            self._new_tasks = 0
+            list_tasks(batch.connection, 0)
 
     def end_batch(self, *, committed: bool) -> None:
         self._totals.clear()

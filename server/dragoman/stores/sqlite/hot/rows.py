@@ -96,4 +96,13 @@ def _batches(rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[tuple[Any, ..
 
 
 SELECT_OWNER: Final = "SELECT owner FROM owners WHERE scope = ? AND principal = ?"
+TOTALS: Final = """(
+    SELECT owner, agent, state, tasks FROM totals
+    UNION ALL SELECT owner, agent, state, 1 FROM tasks INDEXED BY tasks_unlisted WHERE listed = 0 AND visible)"""
+"""`totals`, with the tasks that are not listed yet."""
+CLAIMED: Final = """(
+    SELECT owner, task, session, principal FROM tasks INDEXED BY tasks_claimed WHERE session > 0 AND listed
+    UNION ALL SELECT owner, task, session, principal FROM tasks INDEXED BY tasks_unlisted
+    WHERE listed = 0 AND session > 0)"""
+"""The tasks that a session runs."""
 SELECT_BY_ALIAS: Final = "SELECT task, state FROM tasks WHERE owner = ? AND agent = ? AND id = ? AND alias"

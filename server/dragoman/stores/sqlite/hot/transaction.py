@@ -36,7 +36,7 @@ SELECT_RECORD: Final = f"SELECT {RECORD_COLUMNS} FROM tasks WHERE owner = ? AND 
 _SELECT_RECORDS: Final = SqliteBulkStatement(
     "WITH wanted (owner, task) AS (",
     2,
-    f") SELECT t.owner, t.task, {TABLE_RECORD_COLUMNS}"
+    f") SELECT t.owner, t.task, t.listed, {TABLE_RECORD_COLUMNS}"
     " FROM wanted w CROSS JOIN tasks t ON t.owner = w.owner AND t.task = w.task",
 )
 
@@ -137,6 +137,8 @@ class SqliteTransaction:
         self._wanted: dict[tuple[int, bytes], TaskRef] = {}
         """The tasks of this batch."""
         self._records: dict[tuple[int, bytes], TaskRecord | None] = {}
+        self.listed: set[tuple[int, bytes]] = set()
+        """The tasks of this batch that the indexes of lists have."""
         self._changed_records: dict[tuple[int, bytes], TaskRecord] = {}
         self._new_tasks: dict[tuple[int, bytes], tuple[int, bytearray, bytearray]] = {}
         """The new tasks of this batch: when created, metadata, and state of the agent."""
@@ -157,8 +159,11 @@ class SqliteTransaction:
             self._wanted[owner, change.task.key] = change.task
         missing = [key for key in self._wanted if key not in self._records]
         self._records.update(dict.fromkeys(missing))
-        for owner, key, *row in _SELECT_RECORDS.fetch(self.cursor, missing):
+        self.listed.difference_update(missing)
+        for owner, key, listed, *row in _SELECT_RECORDS.fetch(self.cursor, missing):
             self._records[owner, key] = record_from_row(self._wanted[owner, key], row)
+            if listed:
+                self.listed.add((owner, key))
 
     def run(self, job: Callable[[sqlite3.Connection], Any]) -> Any:
         """Runs another write. It sees all changes before it, and may change what was cached."""

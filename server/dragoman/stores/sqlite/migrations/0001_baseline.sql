@@ -22,7 +22,8 @@ CREATE TABLE sessions (
 );
 
 -- Columns are named after the fields of `TaskRecord` (core/task/log.py), which explains them. `agent_state` is what the
--- agent keeps for the task; `metadata` is a serialized Struct.
+-- agent keeps for the task; `metadata` is a serialized Struct. `listed`: whether `totals` and the indexes of lists and
+-- searches have the task, which is some time after its first commit (hot/figures.py).
 CREATE TABLE tasks (
     owner          INTEGER NOT NULL REFERENCES owners,
     task           BLOB    NOT NULL,
@@ -42,6 +43,7 @@ CREATE TABLE tasks (
     token          INTEGER NOT NULL,
     ready          INTEGER NOT NULL,
     visible        INTEGER NOT NULL,
+    listed         INTEGER NOT NULL DEFAULT 0,
     metadata       BLOB    NOT NULL,
     agent_state    BLOB    NOT NULL,
     dialect        TEXT    NOT NULL,
@@ -56,22 +58,23 @@ CREATE TABLE tasks (
     PRIMARY KEY (owner, task)
 ) WITHOUT ROWID;
 
-CREATE INDEX tasks_newest ON tasks (owner, agent, updated, task) WHERE visible;
-CREATE INDEX tasks_by_state ON tasks (owner, agent, state, updated, task) WHERE visible;
-CREATE INDEX tasks_by_context ON tasks (owner, context, agent, updated, task) WHERE visible;
+CREATE INDEX tasks_newest ON tasks (owner, agent, updated, task) WHERE listed;
+CREATE INDEX tasks_by_state ON tasks (owner, agent, state, updated, task) WHERE listed;
+CREATE INDEX tasks_by_context ON tasks (owner, context, agent, updated, task) WHERE listed;
 CREATE UNIQUE INDEX tasks_by_alias ON tasks (owner, agent, id) WHERE alias;
 -- Tasks that wait for a turn, by principal: each principal gets its share.
 CREATE INDEX tasks_ready ON tasks (principal, agent, created) WHERE ready;
-CREATE INDEX tasks_claimed ON tasks (session) WHERE session > 0;
+CREATE INDEX tasks_unlisted ON tasks (owner, task) WHERE listed = 0;
+CREATE INDEX tasks_claimed ON tasks (session) WHERE session > 0 AND listed;
 CREATE INDEX tasks_sleeping ON tasks (wake_at) WHERE wake_at > 0;
 
 -- Tasks of all owners in the order of their last change. States above 2 have ended, or wait for a message.
-CREATE INDEX tasks_active ON tasks (agent, state, updated) WHERE state <= 2 AND visible;
-CREATE INDEX tasks_inactive ON tasks (agent, state, updated) WHERE state > 2;
+CREATE INDEX tasks_active ON tasks (agent, state, updated) WHERE state <= 2 AND listed;
+CREATE INDEX tasks_inactive ON tasks (agent, state, updated) WHERE state > 2 AND listed;
 
 -- Tasks of all owners in the order of their creation: a key begins with its time. The index has their texts, because
 -- tasks of different owners are far apart in the table.
-CREATE INDEX tasks_by_key ON tasks (task, agent, summary, status_text) WHERE visible;
+CREATE INDEX tasks_by_key ON tasks (task, agent, summary, status_text) WHERE listed;
 
 -- One row for each append: `count` events from sequence `first` on. `data` has the length of each event before it.
 CREATE TABLE log (
@@ -120,7 +123,7 @@ CREATE TABLE chunks (
     PRIMARY KEY (owner, task, artifact, sequence)
 ) WITHOUT ROWID;
 
--- Visible tasks by state: exact totals without a count.
+-- Listed tasks by state: exact totals without a count.
 CREATE TABLE totals (
     owner INTEGER NOT NULL,
     agent TEXT    NOT NULL,
