@@ -49,7 +49,7 @@ def fits(document: Mapping[str, Any], path: str, method: str, request: Mapping[s
         if is_google and is_v1 and name in GOOGLE_PARAMETERS:
             continue
         if is_google and name == "pageSize" and _INTEGER.fullmatch(str(text)):
-            text = str(min(int(float(text)), validate.maximum(schema)))
+            text = str(min(int(float(str(text))), validate.maximum(schema)))
         if not validate(schema, text, is_text=True):
             return False
     body = _without_null(request.get("body"))
