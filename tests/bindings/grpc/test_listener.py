@@ -59,7 +59,7 @@ async def test_metadata_over_the_limit_is_rejected() -> None:
 
 
 async def test_connections_over_the_limit_are_closed_until_others_disconnect() -> None:
-    limits = {"connections": 3, "overflow_connections": 0}
+    limits: Any = {"connections": 3, "overflow_connections": 0}
     async with over_grpc(FakeService(pb.Task(id="t1")), **limits) as (channel, bound), AsyncExitStack() as stack:
         await channel.channel_ready()
         peers = []
@@ -84,7 +84,7 @@ async def test_connections_over_the_limit_are_closed_until_others_disconnect() -
 
 @only_linux
 async def test_health_answers_beside_more_idle_connections_than_the_limit_and_open_calls_go_on() -> None:
-    limits = {"connections": 3, "overflow_connections": 4}
+    limits: Any = {"connections": 3, "overflow_connections": 4}
     async with over_grpc(FakeService(pb.Task(id="t1")), **limits) as (channel, bound), AsyncExitStack() as stack:
         watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
         assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING  # the oldest connection
@@ -95,14 +95,14 @@ async def test_health_answers_beside_more_idle_connections_than_the_limit_and_op
             await peer.reader.readexactly(9)
             peers.append(peer)
         closed = [asyncio.ensure_future(peer.read_rest()) for peer in peers]
-        await eventually(lambda: sum(peer.done() for peer in closed) >= 4)
+        await eventually(lambda: sum(reading.done() for reading in closed) >= 4)
         async with grpc.aio.insecure_channel(str(bound), options=[("grpc.use_local_subchannel_pool", 1)]) as other:
             check = await health_pb2_grpc.HealthStub(other).Check(health_pb2.HealthCheckRequest())
         assert check.status == health_pb2.HealthCheckResponse.SERVING
         assert not watch.done()
         watch.cancel()
-        for peer in closed:
-            peer.cancel()
+        for reading in closed:
+            reading.cancel()
 
 
 async def test_a_call_larger_than_the_limit_after_decompression_is_rejected() -> None:
