@@ -25,7 +25,7 @@ _Address = tuple[str, int]
 def received_bytes(peers: Collection[str]) -> dict[str, int]:
     """Returns the bytes received by each peer, which is named as in gRPC; without those that cannot be found."""
     wanted = {key: peer for peer in peers if (key := _key_of_peer(peer)) is not None}
-    return {wanted[address]: received for _, address, _, received in _connections(among=wanted)}
+    return {wanted[address]: received for _, address, _, received in _connections() if address in wanted}
 
 
 def exceeds(maximum: int) -> bool:
@@ -55,10 +55,10 @@ def _shut_down(descriptor: int, address: _Address) -> bool:
     return False
 
 
-def _connections(port: int = 0, among: Collection[_Address] | None = None) -> Iterator[tuple[int, _Address, int, int]]:
-    """Yields the IP connections of this process: descriptor, peer, milliseconds without a byte, and bytes received.
+def _connections(port: int = 0) -> Iterator[tuple[int, _Address, int, int]]:
+    """Yields the IP connections, or those to a port: descriptor, peer, milliseconds without a byte, bytes received.
 
-    `port`: only those to this port; `among`: only those peers. Takes 4 µs for each descriptor of the process.
+    Takes 6 µs for each descriptor of the process.
     """
     try:
         descriptors = [int(name) for name in os.listdir(_DESCRIPTORS)] if hasattr(socket, "TCP_INFO") else []
@@ -72,7 +72,7 @@ def _connections(port: int = 0, among: Collection[_Address] | None = None) -> It
             continue  # no socket
         try:
             address = _address_of(found)
-            if (among is None or address in among) and port in (0, found.getsockname()[1]):
+            if port in (0, found.getsockname()[1]):
                 info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
                 yield descriptor, address, *_TCP_INFO.unpack(info)
         except (OSError, ValueError, struct.error):

@@ -4,8 +4,7 @@
 - `queued_bytes`: undelivered messages. The first message in the queue is always accepted: its size has its own limit.
 - `starts_per_minute`: turns started with this agent, as a token bucket with a burst of one minute.
 - `stored_bytes`: counted in the background, and part of the quota once they have reached the limit.
-- `scopes`: those in which the sender has created tasks, beside the default one, which everybody has. A caller without a
-  grant of scopes can name any; each is a row for as long as the store has its principal.
+- `scopes`: those in which the sender has created tasks, beside the default one; without a grant it can name any.
 
 A repeated message with a known idempotency key is answered before these checks.
 """
@@ -35,14 +34,13 @@ class QuotaExceeded(AppendRejected):
 
 
 class PrincipalLoad(NamedTuple):
-    """The load of a principal: unfinished tasks, those of one agent, undelivered bytes, milliseconds until its next
-    turn may start, and the scopes that it has used, if the change is in a further one."""
+    """The load of a principal."""
 
     live_tasks: int = 0
     live_tasks_of_agent: int = 0
     queued_bytes: int = 0
-    start_delay_ms: float = 0.0
-    scopes: int = 0
+    start_delay_ms: float = 0.0  # until its next turn may start
+    scopes: int = 0  # that it has used, if the change is in a further one
 
 
 def check_quota(quota: Quota, load: PrincipalLoad, plan: Plan) -> None:

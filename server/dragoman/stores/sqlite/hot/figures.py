@@ -96,13 +96,12 @@ class SqliteQuotaCounters(CommitObserver):
             every = MINUTE_MS / quota.starts_per_minute
             wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
         scopes, own = 0, Owner(plan.record.ref.owner.scope, sender)
-        is_scope_limited = quota.scopes > 0 and plan.before is None
-        if is_scope_limited and batch.owner_number(own) < 0:
+        if quota.scopes and plan.before is None and batch.owner_number(own) < 0:
             (scopes,) = batch.connection.execute(_COUNT_SCOPES, (sender,)).fetchone()
         live_tasks = sum(load.live_tasks.values()), load.live_tasks[agent]
         check_quota(quota, PrincipalLoad(*live_tasks, load.queued_bytes, wait, scopes), plan)
-        if is_scope_limited:
-            batch.owner_number(own, create=True)  # also where the task belongs to all of its scope
+        if quota.scopes and plan.before is None:
+            batch.owner_number(own, True)  # also where the task belongs to all of its scope
         if every and starts_turn(plan):
             self._token_buckets.take((sender, agent), now, every)
 

@@ -183,7 +183,7 @@ class SqliteTransaction:
             for observer in self._observers:
                 observer.admit(self, planned, now)
         if change.create is not None:
-            owner = self.owner_number(ref.owner, create=True)
+            owner = self.owner_number(ref.owner, True)
         if change.push_config is not None:
             pushes.check_push_limit(self.connection, owner, ref.key, change.push_config.id, planned.record)
         if change.context_state is not None:
@@ -191,13 +191,7 @@ class SqliteTransaction:
         if change.idempotency_key is not None:
             first = planned.before.last_sequence if planned.before else 0
             task_tables.record_key(
-                self.connection,
-                self.owner_number(holder, create=True),
-                owner,
-                change.idempotency_key,
-                ref.key,
-                first,
-                now,
+                self.connection, self.owner_number(holder, True), owner, change.idempotency_key, ref.key, first, now
             )
         if change.discard:
             self._record(owner, planned, now, is_usage_counted=False)
@@ -249,7 +243,7 @@ class SqliteTransaction:
         for observer in self._observers:
             observer.record(self, owner, plan, now, is_usage_counted)
 
-    def owner_number(self, owner: Owner, *, create: bool = False) -> int:
+    def owner_number(self, owner: Owner, create: bool = False) -> int:
         """The owner's number; -1, which no owner has, for an unknown owner unless `create`."""
         number = self._owner_numbers.get(owner)
         if number is None:
