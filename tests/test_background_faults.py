@@ -560,7 +560,7 @@ async def with_grpc_health(stage: Stage) -> AsyncIterator[None]:
 
     draining = asyncio.Event()
     stage.fault.armed = True
-    run = partial(grpc_server._watch_readiness, ServerOptions(draining=draining), cast(Any, Health()))
+    run = partial(grpc_server._watch, ServerOptions(draining=draining), cast(Any, Health()), 0, ())
     task = start_task(Background.GRPC_HEALTH, run)
     draining.set()
     yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 
 from dragoman.calling.errors import ProtocolError, ResponseErrors
 from dragoman.calling.transport import RemoteFiles, TransportOptions
+from dragoman.core.agent_sources import FileForm
 from dragoman.core.trace import TRACE_HEADER
+from dragoman.wire.cards.remote_card import Interface
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ERRORS = ResponseErrors("http://server")
@@ -49,8 +51,8 @@ RESOURCE = "projects/p/locations/l/collections/c/engines/e/assistants/a/agents/l
 contents = st.binary(max_size=40) | st.binary(max_size=40).map(b64encode)
 
 
-def remote_files(form: Literal["bytes", "base64"], dialect: str = "0.3", tenant: str = "lab") -> RemoteFiles:
-    return RemoteFiles(dialect, tenant, TransportOptions(errors=ERRORS, v03_files=form))
+def remote_files(form: FileForm | None, dialect: str = "0.3", tenant: str = "lab") -> RemoteFiles:
+    return RemoteFiles(Interface("http://server", "GRPC", dialect, tenant, form), "http://server")
 
 
 def send(content: bytes) -> pb.SendMessageRequest:
@@ -87,8 +89,15 @@ def test_a_set_form_of_files_is_kept() -> None:
         received(files, b"hello")
 
 
+def test_an_unknown_form_is_the_base64_text_of_most_servers_and_what_is_none_is_the_file() -> None:
+    files = remote_files(None)
+    assert sent(files, BINARY) == b64encode(BINARY)
+    assert received(files, b64encode(BINARY), BINARY) == [BINARY, BINARY]
+
+
 @pytest.mark.parametrize(("dialect", "tenant"), [("1.0", "lab"), ("0.3", RESOURCE)])
-def test_other_dialects_and_resource_paths_have_bytes(dialect: str, tenant: str) -> None:
-    files = remote_files("base64", dialect, tenant)
+@pytest.mark.parametrize("form", ["base64", None])
+def test_other_dialects_and_resource_paths_have_bytes(form: FileForm | None, dialect: str, tenant: str) -> None:
+    files = remote_files(form, dialect, tenant)
     assert received(files, b"test") == [b"test"]
     assert sent(files, BINARY) == BINARY

@@ -31,10 +31,10 @@ def test_what_no_header_can_carry_is_refused_before_any_call() -> None:
 
 
 def test_a_transport_has_the_limits_and_the_prefix_of_its_calls() -> None:
-    options = CallOptions(idle_timeout=7.0, v03_files="base64")
+    options = CallOptions(idle_timeout=7.0)
     transport = options.for_transport("http://there", {"A2A-Version": "0.3"}, prefix="desk")
     assert (transport.limits.response_timeout, transport.limits.idle_timeout) == (7.0, 7.0)
-    assert (transport.headers, transport.rest_prefix, transport.v03_files) == ({"A2A-Version": "0.3"}, "desk", "base64")
+    assert (transport.headers, transport.rest_prefix) == ({"A2A-Version": "0.3"}, "desk")
     assert transport.errors.address == "http://there"
 
 

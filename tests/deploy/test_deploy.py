@@ -85,6 +85,14 @@ def test_the_worker_of_the_compose_file_has_existing_options() -> None:
     assert set(WORKER["secrets"]) <= set(COMPOSE["secrets"])
 
 
+def test_images_are_named_by_version_and_digest() -> None:
+    images = [service["image"] for service in COMPOSE["services"].values() if service["image"] != "dragoman"]
+    images += re.findall(r"^FROM (\S+:\S+)", (DEPLOY / "Dockerfile").read_text("utf-8"), re.MULTILINE)
+    assert len(images) == 4
+    for image in images:
+        assert re.fullmatch(r"[a-z]+:\d+\.\d+(\.\d+)?-[a-z-]+@sha256:[0-9a-f]{64}", image), image
+
+
 def test_the_compose_file_contains_no_secrets() -> None:
     for one in COMPOSE["services"].values():
         for name, value in one.get("environment", {}).items():

@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.dialects.dialect_clients import AGENT, ServerConnections, open_connections, sse
 from tests.dialects.push_clients import receiver
 
 from dragoman import Turn, agent
-from dragoman.client import connect
+from dragoman.client import ClientError, connect
 from dragoman.core.cards.agent_spec import BASE64_FILES_EXTENSION
 from dragoman.playground import playground
 from dragoman.ports import Agent
@@ -309,6 +310,45 @@ async def test_our_client_exchanges_files_with_a_server_of_either_form(
                 assert [file.content for file in (await client.ask(files=[("a.bin", content)])).files] == [content]
             [shown] = (await client.ask("file")).files
             assert shown.content == b"hello from the playground\n"
+
+
+@asynccontextmanager
+async def v03_card(transport: str, address: str) -> AsyncIterator[str]:
+    """Serves a card of 0.3 that names one interface and no extension, as SDKs of 0.3 do. Yields its address."""
+
+    async def show(request: web.BaseRequest) -> web.Response:
+        modes = {"defaultInputModes": ["*/*"], "defaultOutputModes": ["*/*"]}
+        about = {"name": "Echo", "description": "-", "version": "1", "skills": [], "capabilities": {}, **modes}
+        return web.json_response({**about, "protocolVersion": "0.3.0", "preferredTransport": transport, "url": address})
+
+    runner = web.ServerRunner(web.Server(show))
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+@pytest.mark.parametrize("transport", ["GRPC", "HTTP+JSON"])
+async def test_an_agent_of_0_3_without_jsonrpc_is_sent_base64_text_unless_it_is_set_to_bytes(
+    tmp_path: Path, transport: str
+) -> None:
+    any_port = Address("127.0.0.1", 0)
+    options = Settings(http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/tasks.db", v03_files="base64")
+    async with open_app(options, [playground]) as behind:
+        address = str(behind.grpc) if transport == "GRPC" else behind.http.url
+        async with v03_card(transport, address) as url:
+            async with connect(url) as client:
+                assert [file.content for file in (await client.ask(files=[("a.bin", BINARY)])).files] == [BINARY]
+            with pytest.raises(ClientError, match="must be base64 text"):
+                async with connect(url, v03_files="bytes") as client:
+                    await client.ask(files=[("a.bin", BINARY)])
+            front = Settings(
+                http=any_port, grpc=any_port, store=f"sqlite:///{tmp_path}/front.db", upstream=f"echo={url}"
+            )
+            async with open_app(front, []) as app, connect(app.http.url) as client:
+                assert [file.content for file in (await client.ask(files=[("a.bin", BINARY)])).files] == [BINARY]
 
 
 async def test_googles_webhooks_have_the_file(connections: ServerConnections) -> None:

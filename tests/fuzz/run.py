@@ -38,8 +38,8 @@ CHECKS: Final = (
     "response_schema_conformance",
 )
 DOCUMENT_CHECKS: Final = ("valid_requests_are_accepted", "invalid_requests_are_rejected")
-"""Compare what the document and the server take for valid. Only with FUZZ_DOCUMENT=1: their exceptions are texts of
-errors (`schemathesis_hooks`), so a seed that nobody has tried may find one more."""
+"""Compare what the document and the server take for valid. With FUZZ_DOCUMENT=1, as in CI with its fixed seed: their
+exceptions are texts of errors (`schemathesis_hooks`), so a seed that nobody has tried may find one more."""
 OURS: Final = '"logger": "dragoman.bindings'
 """Marks an unexpected error of a binding, in an error line of the server's log."""
 

@@ -9,18 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.runtime.harness import Harness, collect, open_harness
+from tests.runtime.harness import Harness, collect, open_harness, request
 from tests.runtime.test_isolation import Person
 
 from dragoman.agents.functions.turn import Turn
-from dragoman.core.access.identity import ANONYMOUS, AccessPolicy, Caller, Identity, Isolation
+from dragoman.core.access.identity import ANONYMOUS, AccessPolicy, Caller, Identity, Isolation, IsolationPolicy
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.daily_usage import DailyUsageQuery
 from dragoman.core.errors import AgentNotFound, PermissionDenied, RateLimited, Unauthenticated, Unavailable
 from dragoman.core.limits.quotas import Quotas
 from dragoman.core.names import Owner
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
-from dragoman.runtime.access import BURST_SECONDS, Access, Admission
+from dragoman.runtime.access import BURST_SECONDS, Access, Admission, Call
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+SCOPE = "projects/p/locations/l/collections/c/engines/e/assistants/{}"
 
 AGENTS = {name: AgentSpec(id=name, name=name, description="An agent") for name in ("one", "two")}
 ALICE = Identity("alice")
@@ -208,6 +211,28 @@ async def test_a_principal_that_stores_too_much_sends_nothing_until_some_is_eras
             await here.store.erasures.erase(TaskSelection(task=task.id))
         await counted.count(measure)  # of a principal that sent nothing that was accepted
         await here.send("x")
+
+
+@pytest.mark.parametrize("isolation", ["owner", "scope"])
+async def test_a_caller_without_a_grant_of_scopes_creates_tasks_in_so_many(
+    tmp_path: Path, isolation: IsolationPolicy
+) -> None:
+    quotas = Quotas({"scopes": 2})
+    async with open_harness(tmp_path, echo, quotas=quotas, isolation=Isolation(isolation)) as here:
+
+        async def send(number: int, *grants: str) -> pb.Task:
+            identity = Identity("alice", frozenset(grants))
+            caller = here.runtime.operations.access.authorize(f"{SCOPE.format(number)}/agents/echo", identity)
+            answer = await here.runtime.operations.send.send_message(Call(caller), request("hello"))
+            return pb.SendMessageResponse.FromString(answer).task
+
+        first = [await send(number) for number in (1, 2, 1)]
+        with pytest.raises(RateLimited, match=r"^scopes: tenant: this scope would be one more than the 2") as caught:
+            await send(3, "operator")
+        assert caught.value.metadata == {"limit": "scopes", "maximum": "2"}
+        assert len(await here.store.daily_usage(DailyUsageQuery(0, 10**6, ("scope",)))) == 2
+        assert await send(3, f"scope:{SCOPE.format(3)}") not in first
+        await Person(here, "alice").send()  # the default scope is everybody's
 
 
 async def test_only_principals_that_send_are_counted_and_one_whose_count_failed_again() -> None:

@@ -352,6 +352,39 @@ async def test_an_agent_may_refuse_a_cancel_with_a_reason(tmp_path: Path) -> Non
         assert state(await here.ended(task.id)) == "COMPLETED"
 
 
+@pytest.mark.parametrize(("stops", "end"), [(True, "CANCELED"), (False, "COMPLETED")])
+async def test_a_refusal_after_the_cancel_withdraws_it_and_the_task_ends_as_its_agent_does(
+    tmp_path: Path, stops: bool, end: str
+) -> None:
+    async def changes_its_mind(turn: Turn) -> str:
+        turn.status("paying")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            await here.at("refuse").wait()
+            turn.refuse_cancel("the money is on its way")
+            here.at("refused").set()
+            await here.at("go").wait()
+            if stops:
+                raise
+        return "paid"
+
+    async with open_harness(tmp_path, changes_its_mind, timings=timings(cancel_timeout=0.1)) as here:
+        task = await here.start()
+        run = next(iter(here.runtime.scheduler.runs))
+        await run.context.flush()
+        assert state(await here.cancel(task.id)) == "WORKING"  # accepted, and on disk
+        assert run.context.record.ref in await here.store.cancel_requests.pending([run.context.record.ref])
+        here.at("refuse").set()
+        await here.at("refused").wait()
+        with pytest.raises(TaskNotCancelable, match="money"):
+            await here.cancel(task.id)
+        await here.runtime.operations.cancel.poll()
+        assert await here.store.cancel_requests.pending([run.context.record.ref]) == {}
+        here.at("go").set()
+        assert state(await here.ended(task.id)) == end
+
+
 async def test_the_caller_at_another_server_is_told_that_the_agent_refuses(tmp_path: Path) -> None:
     async def pays(turn: Turn) -> str:
         turn.refuse_cancel("the money is on its way")
@@ -430,6 +463,25 @@ async def test_a_cancel_of_a_turn_that_waits_for_another_server_is_kept_for_its_
         assert (await here.cancel(task.id)).status == canceled.status
         far.room = 1
         here.runtime.scheduler.capacity_changed()
+        context, end = await far.turns.get()
+        assert context.cancel_reason == "client"
+        end.set_result(CONFIRMED)
+        assert state(await here.ended(task.id)) == "CANCELED"
+
+
+async def test_a_cancel_that_waits_for_another_server_waits_while_its_agent_is_paused(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Calling()) as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        await here.cancel(task.id)
+        await here.runtime.scheduler.pauses.pause("far", "olga", "")
+        end.set_exception(WorkerLost)
+        await here.idle()
+        assert state(await here.cancel(task.id)) == "WORKING"
+        await here.runtime.scheduler.poll()
+        await asyncio.gather(*(one for one in asyncio.all_tasks() if one.get_name() == "take waiting tasks of far"))
+        assert not list(here.runtime.scheduler.runs)
+        await here.runtime.scheduler.pauses.resume("far")
         context, end = await far.turns.get()
         assert context.cancel_reason == "client"
         end.set_result(CONFIRMED)

@@ -52,7 +52,9 @@ dialect below.
 - A path without an agent addresses the root agent; `/{tenant}/...` addresses the agent with that id.
 - Requests may use lowerCamelCase keys or the proto's field names. Unknown keys are ignored,
   except on Google's paths. Values of enums may be numbers, and those of numbers texts. `null`, and an empty query
-  parameter or header, counts as absent.
+  parameter or header, counts as absent. `configId` in a query replaces the id in the body.
+- On Google's paths, more than the maximum of `pageSize` counts as the maximum. Their system parameters (`alt`,
+  `fields`, `prettyPrint`, `$.xgafv`) have no effect with `A2A-Version: 1.0`.
 - JSON of any kind (`data`, `metadata`) has at most 24 levels, and integers up to 2^53; larger ones are sent as text.
 - Every error has a `google.rpc.ErrorInfo` with a `reason`.
 - Status codes of errors are those of A2A 1.0.1. With `--error-table 1.0.0` a server responds to callers of 1.0 with 409

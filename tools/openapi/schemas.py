@@ -54,7 +54,8 @@ _BOUNDS: Final[Mapping[str, Schema]] = {
     "SendMessageConfiguration.history_length": {"minimum": 0},
     "GetTaskRequest.history_length": {"minimum": 0},
     "ListTasksRequest.history_length": {"minimum": 0},
-    "ListTasksRequest.page_size": {"minimum": 1, "maximum": MAX_PAGE_SIZE},
+    "lf.a2a.v1.ListTasksRequest.page_size": {"minimum": 1, "maximum": MAX_PAGE_SIZE},
+    "a2a.v1.ListTasksRequest.page_size": {"minimum": 0, "maximum": MAX_PAGE_SIZE},
     "ListTaskPushNotificationConfigsRequest.page_size": _CONFIG_PAGE,
     "ListTaskPushNotificationConfigRequest.page_size": _CONFIG_PAGE,
     "TaskPushNotificationConfig.id": _CONFIG_ID,
@@ -62,10 +63,13 @@ _BOUNDS: Final[Mapping[str, Schema]] = {
     "PushNotificationConfig.id": _CONFIG_ID,
     "PushNotificationConfig.url": _NOT_EMPTY,
 }
-"""Bounds that the server checks and the type of a field does not have, by message and field of both packages."""
+"""Bounds that the server checks and the type of a field does not have, by message and field of one or both packages."""
 
-_REQUIRED: Final = {"a2a.v1.DataPart": ("data",), "a2a.v1.Message": ("message_id", "role", "content")}
+_REQUIRED: Final = {"a2a.v1.Message": ("message_id", "role", "content")}
 """Fields that the server requires and the proto does not mark."""
+
+_NOT_REQUIRED: Final = ("lf.a2a.v1.AuthenticationInfo.scheme",)
+"""Fields that the proto marks and the server does not require: clients send credentials alone, as in 0.3."""
 
 _CLOSED: Final = ("a2a.v1.DataPart",)
 """Messages of which the server reads no object with an unknown key, on any path."""
@@ -143,7 +147,8 @@ class SchemaBuilder:
             schema = self._element_schema(field)
             if field.is_repeated:
                 schema = {"type": "array", "items": schema}
-            schema |= _BOUNDS.get(f"{cast(Descriptor, field.containing_type).name}.{field.name}", {})
+            name = f"{cast(Descriptor, field.containing_type).name}.{field.name}"
+            schema |= _BOUNDS.get(field.full_name, _BOUNDS.get(name, {}))
         if field.GetOptions().deprecated:
             schema["deprecated"] = True
         return self._with_description(field.full_name, schema)
@@ -176,7 +181,7 @@ class SchemaBuilder:
 def _is_required(field: FieldDescriptor) -> bool:
     # Options are in the default pool even when the message is not, so the extension is read from the generated module.
     behavior = field.GetOptions().Extensions[field_behavior_pb2.field_behavior]
-    return field_behavior_pb2.REQUIRED in behavior
+    return field_behavior_pb2.REQUIRED in behavior and field.full_name not in _NOT_REQUIRED
 
 
 _PROTO_PACKAGES: Final = ("a2a.v1", "lf.a2a.v1")

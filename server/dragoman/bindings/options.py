@@ -77,8 +77,7 @@ class ServerOptions:
     shared: bool = False  # other server processes share the port; the system distributes the connections
     message_bytes: int = MAX_MESSAGE_BYTES  # maximum of a decoded request: as in `runtime.access.Limits`
     error_table: ErrorTable = "1.0.1"  # the edition of A2A 1.0 whose status codes errors use
-    v03_files: FileForm = "bytes"
-    """The form of files in `a2a.v1`; `auto`: recognized in requests, and the same in their responses."""
+    v03_files: FileForm = "bytes"  # the form of files in `a2a.v1`
     grace: float = SHUTDOWN_GRACE_SECONDS
     credential_check_interval: float = CREDENTIAL_CHECK_INTERVAL
     grpc_handshake_timeout: float = 10.0  # seconds for the TLS handshake and the first HTTP/2 frames

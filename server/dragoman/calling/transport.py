@@ -15,9 +15,9 @@ from typing import Any, Final, Protocol, TypedDict, Unpack
 from google.protobuf.message import Message
 
 from dragoman.calling.errors import ProtocolError, ResponseErrors
-from dragoman.core.agent_sources import FileForm
 from dragoman.core.errors import InvalidParams
 from dragoman.core.trace import TRACE_HEADER
+from dragoman.wire.cards.remote_card import Interface
 from dragoman.wire.dialects import file_bytes
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -103,7 +103,6 @@ class TransportOptions:
     limits: TransportLimits = TransportLimits()
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Headers of each call, metadata over gRPC. They may contain credentials."""
-    v03_files: FileForm = "bytes"  # the form of files in 0.3 over gRPC and REST
     rest_prefix: str = ""  # the tenant that prefixes the paths of REST
     overrides_tenant: bool = False  # whether requests are sent with the interface's tenant instead of their own
     trace: WireTrace = no_wire_trace
@@ -130,11 +129,17 @@ class TransportOptions:
 
 
 class RemoteFiles:
-    """Files of one interface, in the form of its server: bytes, or in 0.3 over gRPC and REST base64 text if so set."""
+    """Files of one interface, in the form of its server: bytes, or base64 text in 0.3 over gRPC and REST.
 
-    def __init__(self, dialect: str, tenant: str, options: TransportOptions) -> None:
-        self._are_base64 = dialect == "0.3" and file_bytes.are_base64(options.v03_files, tenant)
-        self._address = options.errors.address
+    A form that is unknown there is base64 text, as in the servers of most SDKs. Then bytes that are none are the file.
+    """
+
+    def __init__(self, interface: Interface, address: str) -> None:
+        self._are_base64 = interface.dialect == "0.3" and file_bytes.are_base64(
+            interface.files or "base64", interface.tenant
+        )
+        self._is_known = interface.files is not None
+        self._address = address
 
     def write(self, request: Any) -> Any:
         """Returns the request to send: the request itself, or a copy with base64 text."""
@@ -149,7 +154,7 @@ class RemoteFiles:
         """Decodes the files of a response, in place. Raises ProtocolError for files that are not in the set form."""
         if self._are_base64:
             try:
-                file_bytes.read_base64(response)
+                file_bytes.read_base64(response, strict=self._is_known)
             except InvalidParams as error:
                 raise ProtocolError(f"{self._address}: {error.message}") from error
         return response

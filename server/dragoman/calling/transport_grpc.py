@@ -60,7 +60,7 @@ class GrpcTransport:
         self._keeps_channels = keeps_channels
         self._is_closed = False
         self._connecting = asyncio.Lock()
-        self._files = RemoteFiles(interface.dialect, interface.tenant, options)
+        self._files = RemoteFiles(interface, options.errors.address)
         self._operations = operations or client_operations.GRPC_OPERATIONS[interface.dialect]
         self._metadata = tuple((name.lower(), value) for name, value in options.headers.items())
 

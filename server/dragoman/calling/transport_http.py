@@ -229,7 +229,7 @@ class RestTransport(HttpTransport):
 
     def __init__(self, interface: Interface, http: HttpClient, options: TransportOptions) -> None:
         super().__init__(interface, http, options)
-        self._files = RemoteFiles(interface.dialect, interface.tenant, options)
+        self._files = RemoteFiles(interface, options.errors.address)
 
     async def stream(self, rpc: str, request: Message, **fields: Unpack[CallFields]) -> StreamResponses:
         call, headers = self._encode(rpc, request), self._call_headers(fields)

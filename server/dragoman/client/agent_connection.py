@@ -195,7 +195,7 @@ def connect_without_card(
     """The connection to an agent over one binding (`grpc`, `rest`, `jsonrpc` or `ws`) of the server at `address`."""
     server = server_url(address)
     url = f"{server}/{tenant}" if binding in ("jsonrpc", "ws") else server
-    interface = Interface(url, _CARD_NAME_BY_BINDING[binding], dialect, tenant)
+    interface = Interface(url, _CARD_NAME_BY_BINDING[binding], dialect, tenant, options.v03_files or "bytes")
     assumed = RemoteCard(name=address, description=address, version="unknown", interfaces=(interface,), streaming=True)
     return AgentConnection(assumed, (interface,), options)
 

@@ -69,7 +69,6 @@ class CallOptions:
             errors=_ClientErrors(address),
             limits=TransportLimits(response_timeout=self.idle_timeout, idle_timeout=self.idle_timeout),
             headers=headers,
-            v03_files=self.v03_files or "bytes",
             rest_prefix=prefix,
             trace=self.trace,
         )

@@ -17,6 +17,7 @@ from dragoman.core.access.identity import (
     ANONYMOUS,
     OPEN_ACCESS,
     RESERVED_PRINCIPAL_PREFIX,
+    SCOPE_GRANT_PREFIX,
     AccessPolicy,
     Caller,
     Identity,
@@ -36,7 +37,7 @@ from dragoman.core.errors import (
 from dragoman.core.limits import message_limits
 from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.limits.quotas import NO_QUOTA, Quota, Quotas
-from dragoman.core.names import AGENT_ID, ByAgent, Owner, resolve_tenant
+from dragoman.core.names import AGENT_ID, DEFAULT_SCOPE, ByAgent, Owner, resolve_tenant
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import ErasureCounts, TaskSelection
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -123,6 +124,8 @@ _LIMIT_MESSAGES: Final = {
     "requests_per_second": "at most {maximum} requests per second are allowed for one caller. Retry later",
     "open_streams": "{current} of your streams and waiting calls are open; at most {maximum} may be. Close some",
     "stored_bytes": "{current} bytes of your tasks are stored; at most {maximum} may be. Wait until some are erased",
+    "scopes": "tenant: this scope would be one more than the {current} in which you have tasks; at most {maximum} are "
+    "allowed. Use one of them, or ask the operator for a grant of scopes (scope:NAME)",
 }
 """The error text of each limit. The name of its setting is put before it."""
 
@@ -169,15 +172,16 @@ class Admission:
         self._max_streams = {known: quotas.limit_for("open_streams", authenticated=known) for known in (False, True)}
         self.buckets = TokenBuckets()  # the callers that sent requests lately
         self.open_streams: dict[str, int] = {}  # open streams, waiting calls and connections by principal
-        self._quota_cache: dict[tuple[str, bool], Quota | None] = {}
+        self._quota_cache: dict[tuple[str, bool, bool], Quota | None] = {}
         limit = quotas.limit_for("stored_bytes", authenticated=True)
         self.stored_bytes = StoredBytes(limit, clock) if limit else None
 
-    def quota(self, identity: Identity, agent: str) -> Quota | None:
+    def quota(self, identity: Identity, agent: str, scope: str = DEFAULT_SCOPE) -> Quota | None:
         """The quota that the store checks for a message of this principal; None for none."""
-        key = agent, identity.is_authenticated
+        limits_scopes = scope != DEFAULT_SCOPE and not identity.granted(SCOPE_GRANT_PREFIX)
+        key = agent, identity.is_authenticated, limits_scopes
         if key not in self._quota_cache:
-            quota = self._quotas.quota(agent, authenticated=identity.is_authenticated)
+            quota = self._quotas.quota(agent, authenticated=identity.is_authenticated, limits_scopes=limits_scopes)
             self._quota_cache[key] = None if quota == NO_QUOTA else quota
         quota_of_all = self._quota_cache[key]
         return self.stored_bytes.quota(identity.principal, quota_of_all) if self.stored_bytes else quota_of_all

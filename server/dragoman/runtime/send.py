@@ -131,7 +131,7 @@ class AppendBuilder:
             requested = configuration.task_push_notification_config
             change.push_config = self.push_configs.checked_config(requested, message.task_id, call.dialect, inline=True)
         change.idempotency_key = idempotency_key
-        change.quota = self.admission.quota(caller.identity, caller.agent)
+        change.quota = self.admission.quota(caller.identity, caller.agent, caller.owner.scope)
         return change
 
     async def repeats(self, record: TaskRecord, message: pb.Message, envelope: pb.SendMessageRequest) -> bool:

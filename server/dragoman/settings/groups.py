@@ -218,6 +218,7 @@ class AccessSettings(Group):
     open_streams: types.Limit = setting(None, "N", "Streams and blocking calls per principal. [2000]")
     stored_bytes: ByteSize | None = setting(None, "SIZE", "Size of stored tasks per principal. [no limit]", ge=0)
     """Counted about once a minute (runtime.access.StoredBytes)."""
+    scopes: types.Limit = setting(None, "N", "Scopes per principal that has no grant of scopes. [100]")
     agent_limits: types.AgentLimits = setting(
         {}, "ID.LIMIT=N,...", "live-tasks and starts-per-minute of single agents."
     )

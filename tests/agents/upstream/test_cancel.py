@@ -248,6 +248,29 @@ async def test_a_cancel_that_is_refused_lets_the_task_go_on() -> None:
     assert context.refusal == "the upstream agent refuses to cancel its task"
 
 
+async def test_a_message_that_comes_while_a_cancel_waits_may_reach_the_agent_and_is_canceled_with_its_task() -> None:
+    script = ScriptedTransport(
+        {
+            "SendStreamingMessage": [[task("WORKING"), asyncio.Event()]],
+            "SendMessage": [[task("WORKING")]],
+            "CancelTask": [[BROKEN_RESPONSE], [task("CANCELED")]],
+            "GetTask": [[task("WORKING")], [task("CANCELED")]],
+        }
+    )
+    context = RecordingTurnContext("hi")
+    turn = asyncio.create_task(agent(script).take_turn(context))
+    async with asyncio.timeout(60):
+        await context.event_put.wait()
+        context.canceled, context.cancel_reason = True, "client"
+        turn.cancel()
+        await script.called("CancelTask").wait()
+        context.queued_messages.put_nowait(pb.Message(message_id="m-2", parts=[pb.Part(text="and this")]))
+        await script.called("SendMessage").wait()
+        result = await turn
+    assert result.status.state == states.CANCELED
+    assert [sent.message.task_id for sent in script.calls("SendMessage")] == ["t-1"]
+
+
 async def test_a_canceled_turn_that_cannot_reach_its_agent_is_left_to_the_next_attempt() -> None:
     script = ScriptedTransport(
         {

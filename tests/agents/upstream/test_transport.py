@@ -50,13 +50,9 @@ async def transport_to(
 ) -> AsyncIterator[UpstreamTransport]:
     """A transport for the duration of the block."""
     guard = OutboundClient(rules, ca=options.get("ca"), per_host=0)
-    interface = Interface(url, binding, dialect, options.pop("tenant", ""))
+    interface = Interface(url, binding, dialect, options.pop("tenant", ""), options.pop("v03_files", "bytes"))
     encrypted = options.pop("safe", False)
-    upstream = UpstreamSpec(
-        url="https://card" if encrypted else "http://card",
-        headers={"X-Key": "k"},
-        v03_files=options.pop("v03_files", "bytes"),
-    )
+    upstream = UpstreamSpec(url="https://card" if encrypted else "http://card", headers={"X-Key": "k"})
     transport = TransportFactory(guard, limits=limits, **options).create(upstream, interface)
     try:
         yield transport

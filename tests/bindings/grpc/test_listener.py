@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import sys
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -13,12 +14,15 @@ from bench.load.http2 import Connection, head
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from tests.bindings.fake_service import TASK, FakeService, make_cards, over_grpc
 from tests.bindings.raw_client import RawClient
+from tests.eventually import eventually
 
 from dragoman.bindings.grpc import messages
 from dragoman.bindings.grpc.server import serve_grpc
 from dragoman.bindings.options import ServerOptions
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1.a2a_pb2_grpc import A2AServiceStub
+
+only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which connections are idle")
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\x00\x00\x00\x04\x00\x00\x00\x00\x00"
 MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_HEADER_LIST_SIZE = 3, 4, 6
@@ -55,7 +59,8 @@ async def test_metadata_over_the_limit_is_rejected() -> None:
 
 
 async def test_connections_over_the_limit_are_closed_until_others_disconnect() -> None:
-    async with over_grpc(FakeService(pb.Task(id="t1")), connections=3) as (channel, bound), AsyncExitStack() as stack:
+    limits: Any = {"connections": 3, "overflow_connections": 0}
+    async with over_grpc(FakeService(pb.Task(id="t1")), **limits) as (channel, bound), AsyncExitStack() as stack:
         await channel.channel_ready()
         peers = []
         for _ in range(2):
@@ -75,6 +80,29 @@ async def test_connections_over_the_limit_are_closed_until_others_disconnect() -
                 except (asyncio.IncompleteReadError, ConnectionError):
                     continue
                 break
+
+
+@only_linux
+async def test_health_answers_beside_more_idle_connections_than_the_limit_and_open_calls_go_on() -> None:
+    limits: Any = {"connections": 3, "overflow_connections": 4}
+    async with over_grpc(FakeService(pb.Task(id="t1")), **limits) as (channel, bound), AsyncExitStack() as stack:
+        watch = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest())
+        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING  # the oldest connection
+        peers = []
+        for _ in range(6):
+            peer = await stack.enter_async_context(RawClient.connect(bound))
+            await peer.send(PREFACE)
+            await peer.reader.readexactly(9)
+            peers.append(peer)
+        closed = [asyncio.ensure_future(peer.read_rest()) for peer in peers]
+        await eventually(lambda: sum(reading.done() for reading in closed) >= 4)
+        async with grpc.aio.insecure_channel(str(bound), options=[("grpc.use_local_subchannel_pool", 1)]) as other:
+            check = await health_pb2_grpc.HealthStub(other).Check(health_pb2.HealthCheckRequest())
+        assert check.status == health_pb2.HealthCheckResponse.SERVING
+        assert not watch.done()
+        watch.cancel()
+        for reading in closed:
+            reading.cancel()
 
 
 async def test_a_call_larger_than_the_limit_after_decompression_is_rejected() -> None:

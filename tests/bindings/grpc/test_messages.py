@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import socket
-import sys
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -217,38 +215,3 @@ async def test_stalled_health_checks_end_while_others_are_answered() -> None:
         assert codes == {grpc.StatusCode.UNAVAILABLE}
         for call in stalled:
             call.cancel()
-
-
-only_linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux counts them")
-
-
-@pytest.fixture(params=["127.0.0.1", "::1", "::"], ids=["ipv4", "ipv6", "mapped"])
-def socket_pair(request: pytest.FixtureRequest) -> Iterator[tuple[socket.socket, socket.socket]]:
-    """A client's socket, and the server's."""
-    host = request.param
-    family = socket.AF_INET if host == "127.0.0.1" else socket.AF_INET6
-    try:
-        listener = socket.create_server((host, 0), family=family, dualstack_ipv6=host == "::")
-    except OSError as error:
-        pytest.skip(f"no IPv6 here: {error}")
-    target = "127.0.0.1" if host == "::" else host
-    with listener, socket.create_connection((target, listener.getsockname()[1])) as client, listener.accept()[0] as own:
-        yield client, own
-
-
-@only_linux
-def test_the_bytes_of_a_peer_are_counted(socket_pair: tuple[socket.socket, socket.socket]) -> None:
-    client, own = socket_pair
-    host, port, *_ = client.getsockname()
-    peer = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
-    assert messages.received_bytes([peer]) == {peer: 0}
-    client.sendall(b"x" * 1000)
-    assert len(own.recv(1000, socket.MSG_WAITALL)) == 1000
-    assert messages.received_bytes([peer, "ipv4:192.0.2.1:5"]) == {peer: 1000}
-    assert own.fileno() >= 0
-
-
-@only_linux
-@pytest.mark.parametrize("peer", ["unix:", "unix:/run/x", "", "ipv4:nonsense"])
-def test_other_peers_are_not_found(peer: str) -> None:
-    assert messages.received_bytes([peer]) == {}

@@ -12,7 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dragoman.core.agent_sources import FileForm
-from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, Extension, Provider, Skill
+from dragoman.core.cards.agent_spec import (
+    BASE64_FILES_EXTENSION,
+    DEFAULT_MODES,
+    AgentSpec,
+    Extension,
+    Provider,
+    Skill,
+)
 from dragoman.wire.cards import agent_card, remote_card
 from dragoman.wire.cards.remote_card import Interface, InvalidRemoteCard, RemoteCard
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -304,3 +311,20 @@ def test_jsonrpc_goes_first_in_0_3_while_the_form_of_its_files_is_unknown(
     card = read({**CARD_03, "supportedInterfaces": [newer]})
     best = remote_card.choose_interfaces(card, BASE, has_credentials=False, v03_files=form).interfaces[0]
     assert (best.binding, best.dialect) == ("GRPC", "1.0")
+
+
+@pytest.mark.parametrize(
+    ("form", "extensions", "files"),
+    [
+        (None, [], None),
+        (None, [BASE64_FILES_EXTENSION.uri], "bytes"),  # of a Dragoman, whose field holds the file
+        ("base64", [BASE64_FILES_EXTENSION.uri], "base64"),
+        ("bytes", [], "bytes"),
+    ],
+)
+def test_the_form_of_files_is_as_set_and_known_of_cards_that_declare_our_extension(
+    form: FileForm | None, extensions: list[str], files: FileForm | None
+) -> None:
+    card = read({**CARD_03, "capabilities": {"extensions": [{"uri": uri} for uri in extensions]}})
+    chosen = remote_card.choose_interfaces(card, BASE, has_credentials=False, v03_files=form)
+    assert {interface.files for interface in chosen.interfaces} == {files}

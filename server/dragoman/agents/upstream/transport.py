@@ -128,7 +128,6 @@ class TransportFactory:
         options = TransportOptions(
             errors=UpstreamResponseErrors(host, self.limits),
             limits=self.limits,
-            v03_files=upstream.v03_files or "bytes",
             headers={**upstream.headers, **version},
             rest_prefix=interface.tenant if interface.dialect == "1.0" else "",
             overrides_tenant=True,

@@ -71,8 +71,9 @@ def grpc_handler(
         async def call(_: object, context: GrpcContext) -> bytes:
             log_entry = _log_entry(options, operation)
             try:
-                operator, request = await open_call(operation, context)
-                encoded = (await table.run(operation.name, operator, request)).SerializeToString()
+                with reader.open_call(context):
+                    operator, request = await open_call(operation, context)
+                    encoded = (await table.run(operation.name, operator, request)).SerializeToString()
             except Exception as error:
                 await abort(options, context, error, log_entry)
             log_entry.finish("OK")
@@ -84,7 +85,7 @@ def grpc_handler(
         async def call(_: object, context: GrpcContext) -> AsyncIterator[bytes]:
             log_entry = _log_entry(options, operation)
             try:
-                with streams.open() as stream:
+                with streams.open() as stream, reader.open_call(context):
                     operator, request = await open_call(operation, context)
                     stream.identity = operator.identity
                     async with aclosing(table.stream(operation.name, operator, request)) as responses:

@@ -48,7 +48,11 @@ def channel_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
         ("grpc.keepalive_timeout_ms", 20_000),
         ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
         ("grpc.keepalive_permit_without_calls", 1),
-        ("grpc.max_allowed_incoming_connections", options.connections),
+        # gRPC rejects those beyond; idle ones are closed before (`connections.close_idle`), four times a second.
+        (
+            "grpc.max_allowed_incoming_connections",
+            options.connections + options.connections // 16 + options.overflow_connections,
+        ),
         ("grpc.max_concurrent_streams", options.connection_calls),
         # Else calls that have ended count until gRPC has freed them, and new ones of clients that keep the limit are
         # refused: 11,000 of 24,000 with 120 callers on one connection.
@@ -130,7 +134,8 @@ class HealthServicer(aio.HealthServicer):  # type: ignore[misc]  # untyped
             return grpc.stream_unary_rpc_method_handler(call)
 
         async def watch(_: object, context: Any) -> None:
-            await self.Watch(await _read(self._reader, health_pb2.HealthCheckRequest, context), context)
+            with self._reader.open_call(context):
+                await self.Watch(await _read(self._reader, health_pb2.HealthCheckRequest, context), context)
 
         serialize = health_pb2.HealthCheckResponse.SerializeToString
         handlers = {"Check": unary(health_pb2.HealthCheckRequest, self.Check)}
@@ -176,8 +181,9 @@ def add_reflection(server: grpc.aio.Server, names: Iterable[str], reader: Messag
             except A2AError as error:
                 await _abort(context, error)
 
-        async for response in servicer.ServerReflectionInfo(parsed(), context):
-            yield response.SerializeToString()
+        with reader.open_call(context):
+            async for response in servicer.ServerReflectionInfo(parsed(), context):
+                yield response.SerializeToString()
 
     handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(respond)
     for name in REFLECTION_SERVICES:

@@ -8,7 +8,7 @@ handler, but not the task.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager, suppress
 from functools import partial
 from typing import Any, Final, Never
@@ -19,7 +19,7 @@ from dragoman.bindings import event_encoders, method_table
 from dragoman.bindings.admin import handlers as admin_handlers
 from dragoman.bindings.admin.table import OPS_SERVICE, AdminTable
 from dragoman.bindings.cards import Cards
-from dragoman.bindings.grpc import listener, messages, worker_service
+from dragoman.bindings.grpc import connections, listener, messages, worker_service
 from dragoman.bindings.grpc.messages import GrpcContext, MessageReader, text_metadata
 from dragoman.bindings.method_table import RpcRow
 from dragoman.bindings.options import BoundAddress, ServerOptions
@@ -89,7 +89,8 @@ async def serve_grpc(
     await server.start()
     cards.grpc = bound = BoundAddress(options.host, port, tls=options.certificates is not None)
     # No TaskGroup: it would wrap exceptions of the caller's block.
-    health_task = start_task(Background.GRPC_HEALTH, partial(_watch_readiness, options, health_servicer))
+    readers = (reader, public_reader)
+    health_task = start_task(Background.GRPC_HEALTH, partial(_watch, options, health_servicer, port, readers))
     credentials_task = start_task(
         Background.CREDENTIALS,
         partial(streams.watch_credentials, options.authenticator, options.credential_check_interval),
@@ -106,16 +107,25 @@ async def serve_grpc(
         cards.grpc = None
 
 
-HEALTH_POLL_INTERVAL: Final = 0.25  # seconds between looks at the store's readiness
+HEALTH_POLL_INTERVAL: Final = 0.25  # seconds between looks at the store's readiness, and at the connections
 
 
-async def _watch_readiness(options: ServerOptions, health: listener.HealthServicer) -> None:
-    """Reports NOT_SERVING while the store is not usable, and for good as soon as the process starts to shut down."""
+async def _watch(
+    options: ServerOptions, health: listener.HealthServicer, port: int, readers: Sequence[MessageReader]
+) -> None:
+    """Reports NOT_SERVING while the store is not usable, and for good as soon as the process starts to shut down.
+    Closes idle connections beyond the limit, so that gRPC accepts further ones, of health checks too."""
     was_serving: bool | None = None
+    pause = 0
     while not options.draining.is_set():
         if (serving := not options.store_problem()) != was_serving:
             was_serving = serving
             await health.report(serving=serving)
+        pause -= pause > 0
+        if not pause and connections.exceeds(options.connections):
+            busy = {context.peer() for one in readers for context in one.open_calls}
+            closed = await asyncio.to_thread(connections.close_idle, port, options.connections, busy)
+            pause = 0 if closed else 4  # it takes 20 ms for 4096 connections
         with suppress(TimeoutError):
             async with asyncio.timeout(HEALTH_POLL_INTERVAL):
                 await options.draining.wait()
@@ -233,17 +243,20 @@ class GrpcExchange(RequestExchange[bytes]):
 
 def _method_handler(row: RpcRow, pipeline: Pipeline, reader: MessageReader) -> grpc.RpcMethodHandler[bytes, bytes]:
     """Returns the handler of one row for grpc. It has no serializers, so it gets and returns bytes."""
-    path = f"{row.service}/{row.name}"
+    path, open_calls = f"{row.service}/{row.name}", reader.open_calls
 
     async def serve(requests: object, context: GrpcContext) -> bytes:
+        open_calls.add(context)
         try:
             return await pipeline.serve(GrpcExchange(pipeline, row, path, reader, context))
         except grpc.aio.AbortError as error:
             # gRPC keeps the error with the call, and its traceback refers to the call and the message: a cycle, which
             # would keep 16 MiB until garbage is collected.
             exceptions.forget_frames(error)
-            del requests, context
             raise
+        finally:
+            open_calls.discard(context)
+            del requests, context
 
     if row.streaming:
         return grpc.stream_stream_rpc_method_handler(serve)

@@ -42,7 +42,7 @@ def worker_service_handler(
         frames: AsyncIterator[bytes], context: GrpcContext, log_entry: RequestLogEntry, handoff: _FrameHandoff
     ) -> None:
         try:
-            with streams.open() as stream:
+            with streams.open() as stream, reader.open_call(context):
                 if options.draining.is_set():
                     raise Unavailable("the server is shutting down and takes no new workers")
                 stream.identity = log_entry.identity = identity = await _authenticate_worker(context, options)

@@ -4,6 +4,7 @@
 - `queued_bytes`: undelivered messages. The first message in the queue is always accepted: its size has its own limit.
 - `starts_per_minute`: turns started with this agent, as a token bucket with a burst of one minute.
 - `stored_bytes`: counted in the background, and part of the quota once they have reached the limit.
+- `scopes`: those in which the sender has created tasks, beside the default one; without a grant it can name any.
 
 A repeated message with a known idempotency key is answered before these checks.
 """
@@ -18,7 +19,7 @@ from dragoman.core.task.log import OVER_QUOTA, AppendRejected
 from dragoman.core.task.plan import Plan
 
 QUOTA_RETRY_DELAY: Final = 5.0  # `retry_after` in seconds, where the time depends on the caller's own tasks
-STORED_RETRY_DELAY: Final = 60.0  # the same until the stored bytes are counted again
+STORED_RETRY_DELAY: Final = 60.0  # the same where something has to be erased: stored bytes, scopes
 
 
 class QuotaExceeded(AppendRejected):
@@ -33,21 +34,23 @@ class QuotaExceeded(AppendRejected):
 
 
 class PrincipalLoad(NamedTuple):
-    """The load of a principal: unfinished tasks, those of one agent, undelivered bytes, and milliseconds until its next
-    turn may start."""
+    """The load of a principal."""
 
     live_tasks: int = 0
     live_tasks_of_agent: int = 0
     queued_bytes: int = 0
-    start_delay_ms: float = 0.0
+    start_delay_ms: float = 0.0  # until its next turn may start
+    scopes: int = 0  # that it has used, if the change is in a further one
 
 
 def check_quota(quota: Quota, load: PrincipalLoad, plan: Plan) -> None:
     """Raises QuotaExceeded for a change that would take its sender over its quota."""
-    live, live_of_agent, queued, start_delay = load
+    live, live_of_agent, queued, start_delay, scopes = load
     if quota.stored_bytes:
         raise QuotaExceeded("stored_bytes", quota.stored_bytes, quota.stored, STORED_RETRY_DELAY)
     if plan.before is None:
+        if 0 < quota.scopes <= scopes:
+            raise QuotaExceeded("scopes", quota.scopes, scopes, STORED_RETRY_DELAY)
         if 0 < quota.live_tasks <= live:
             raise QuotaExceeded("live_tasks", quota.live_tasks, live, QUOTA_RETRY_DELAY)
         if 0 < quota.live_tasks_per_agent <= live_of_agent:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import isfinite
 from typing import Final, NamedTuple
 
@@ -20,6 +20,7 @@ DEFAULT_LIMITS: Final[Mapping[str, int]] = {
     "requests_per_second": 1_000,
     "open_streams": 2_000,
     "stored_bytes": 0,
+    "scopes": 100,
 }
 """The default of each limit; 0: none."""
 
@@ -40,6 +41,7 @@ class Quota:
     starts_per_minute: int = 0
     stored_bytes: int = 0  # only for a principal that has reached it; 0 for others
     stored: int = 0  # the bytes of its tasks when they were counted last
+    scopes: int = 0  # in which it may create tasks, beside the default one
 
 
 NO_QUOTA: Final = Quota()
@@ -70,9 +72,11 @@ class Quotas:
             return self.configured[limit]
         return DEFAULT_LIMITS[limit] if authenticated or self.public else 0
 
-    def quota(self, agent: str, *, authenticated: bool) -> Quota:
-        """The limits that the store checks when it accepts a message."""
-        return Quota(*(self.limit_for(name, authenticated=authenticated, agent=agent) for name in _STORE_LIMITS))
+    def quota(self, agent: str, *, authenticated: bool, limits_scopes: bool = False) -> Quota:
+        """The limits that the store checks when it accepts a message; `limits_scopes`: also that of scopes."""
+        scopes = self.limit_for("scopes", authenticated=authenticated) if limits_scopes else 0
+        limits = (self.limit_for(name, authenticated=authenticated, agent=agent) for name in _STORE_LIMITS)
+        return replace(Quota(*limits), scopes=scopes)
 
 
 def parse_agent_limits(setting: str | Mapping[str, object]) -> dict[str, dict[str, int]]:

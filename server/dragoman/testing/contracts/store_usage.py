@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from google.protobuf.json_format import MessageToDict
 
+from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.limits.admission import QUOTA_RETRY_DELAY, QuotaExceeded
 from dragoman.core.limits.quotas import MAX_USAGE, Quota, Usage, UsageReport
 from dragoman.core.names import Owner
@@ -118,6 +119,39 @@ class StoreAdmission:
         await store.append(task_within(quota, OWNER_IN_OTHER_SCOPE))
         await assert_exceeds("live_tasks", store.append(task_within(quota, OWNER_IN_OTHER_SCOPE)))
         await store.append(task_within(quota, OTHER_OWNER))
+
+    async def test_a_principal_creates_tasks_in_so_many_scopes(self, store: Store) -> None:
+        quota = Quota(scopes=2)
+        owners = [Owner(f"projects/{n}", OWNER.principal) for n in range(4)]
+        for owner in (OWNER, owners[0]):  # before there was a limit; the default scope is not counted
+            await store.append(created(new_ref(owner)))
+        for owner in (owners[0], owners[1], owners[1]):
+            await store.append(task_within(quota, owner))
+        for owner in owners[2:]:
+            refused = replace(task_within(quota, owner), idempotency_key=IdempotencyKey(AGENT, "key", b"digest"))
+            error = await assert_exceeds("scopes", store.append(refused))
+            assert (error.maximum, error.current) == (2, 2)
+        await store.append(task_within(quota, owners[0]))
+        await store.append(task_within(quota, Owner("projects/2", "somebody else")))
+        await store.append(task_within(Quota(live_tasks=100), owners[3]))  # of credentials without this limit
+
+    async def test_concurrent_tasks_in_new_scopes_are_accepted_up_to_the_limit(self, store: Store) -> None:
+        owners = [Owner(f"projects/{n // 2}", OWNER.principal) for n in range(20)]
+        changes = [task_within(Quota(scopes=4), owner) for owner in owners]
+        results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
+        assert [isinstance(result, QuotaExceeded) for result in results] == [False] * 8 + [True] * 12
+
+    async def test_the_scopes_of_who_creates_shared_tasks_are_limited(self, store: Store) -> None:
+        def shared(scope: str, sender: str) -> Append:
+            change = task_within(Quota(scopes=1), Owner(scope, SHARED_PRINCIPAL))
+            assert change.message is not None
+            return replace(change, message=replace(change.message, sender=sender))
+
+        await store.append(shared("projects/1", "ann"))
+        await store.append(shared("projects/1", "ann"))
+        await store.append(shared("projects/2", "bob"))
+        for scope in ("projects/2", "projects/3"):
+            await assert_exceeds("scopes", store.append(shared(scope, "ann")))
 
     async def test_an_agent_can_have_its_own_limit(self, store: Store) -> None:
         quota = Quota(live_tasks_per_agent=1)

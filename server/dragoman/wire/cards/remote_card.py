@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final, NamedTuple
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from dragoman.core.agent_sources import FileForm
-from dragoman.core.cards.agent_spec import DEFAULT_MODES, Extension, Provider, Skill
+from dragoman.core.cards.agent_spec import BASE64_FILES_EXTENSION, DEFAULT_MODES, Extension, Provider, Skill
 from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.schemas import levels
 from dragoman.wire.json import remote_values
@@ -57,6 +57,8 @@ class Interface:
     binding: str
     dialect: str
     tenant: str = ""
+    files: FileForm | None = field(default=None, compare=False)
+    """The form of its files in 0.3 over gRPC and REST; None: unknown."""
 
     def __str__(self) -> str:
         return f"{self.binding} {self.dialect} at {self.url}"
@@ -331,12 +333,14 @@ def choose_interfaces(
     0.3 over gRPC and REST; None: unknown, so JSON-RPC, where all SDKs have one form, goes first. `url_problem` returns
     why a URL may not be called, empty if it may. Raises InvalidRemoteCard if no interface may be called.
     """
+    is_dragoman = any(one.uri == BASE64_FILES_EXTENSION.uri for one in card.extensions)
+    files = v03_files or ("bytes" if is_dragoman else None)
     kept, skipped = [], list(card.skipped_interfaces)
     for interface in card.interfaces:
         if problem := _interface_problem(interface, card_url, has_credentials, url_problem):
             skipped.append(f"{interface}: {problem}")
         else:
-            kept.append(interface)
+            kept.append(replace(interface, files=files))
     if not kept:
         raise InvalidRemoteCard(f"names no interface that may be called: {'; '.join(skipped)}")
 

@@ -34,21 +34,21 @@ def are_base64(form: FileForm, tenant: str, extensions: Collection[str] = ()) ->
     return (form == "base64" or BASE64_FILES_EXTENSION.uri in extensions) and not RESOURCE_NAME.match(tenant.strip("/"))
 
 
-def read_base64(message: Message) -> None:
+def read_base64(message: Message, *, strict: bool = True) -> None:
     """Decodes the files of a 1.0 message that was converted from `a2a.v1`, in place.
 
-    Raises InvalidParams, naming the part, for a file that is not canonical base64 text.
+    Raises InvalidParams, naming the part, for a file that is not canonical base64 text; it stays if not `strict`.
     """
     for path, part in find_parts(message):
         if not part.raw:
             continue
         content = _decode(part.raw)
-        if content is None:
+        if content is None and strict:
             raise InvalidParams.field(
                 f"{path}.file.fileWithBytes",
                 "must be base64 text with padding, as v03_files or the extension of the call says",
             )
-        part.raw = content
+        part.raw = part.raw if content is None else content
 
 
 def write_base64(message: Message) -> None:

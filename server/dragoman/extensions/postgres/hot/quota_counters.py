@@ -16,6 +16,7 @@ from asyncpg import Connection
 
 from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_quota, starts_turn
 from dragoman.core.limits.quotas import Quota
+from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, StatusChange, TaskRecord
 from dragoman.core.task.plan import Plan
@@ -35,6 +36,13 @@ _SELECT_COUNTERS: Final = """
 SELECT principal, agent, sum(live)::bigint, sum(queued)::bigint FROM quota_counters
 WHERE principal = ANY ($1::text[]) GROUP BY principal, agent
 """
+_COUNT_SCOPES: Final = PostgresBulkStatement(
+    "SELECT r.scope, r.principal, (SELECT count(*) FROM owners o"
+    f" WHERE o.principal = r.principal AND o.scope <> '{DEFAULT_SCOPE}') FROM {{rows}} WHERE NOT EXISTS"
+    " (SELECT 1 FROM owners o WHERE o.scope = r.scope AND o.principal = r.principal)",
+    "tt",
+    "scope, principal",
+)
 _SELECT_UNREAD_MESSAGES: Final = PostgresBulkStatement(
     "SELECT m.owner, m.task, m.number, m.size, m.sender FROM {rows}"
     " JOIN messages m ON m.owner = r.owner AND m.task = r.task AND m.number > r.after WHERE m.size > 0"
@@ -86,6 +94,30 @@ class PostgresQuotaCounters:
         self._loads: dict[str, PostgresPrincipalLoad] = {}
         self._unread: dict[TaskRowKey, UnreadMessages] = {}
         self._deltas: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+        self._scopes: dict[Owner, int] = {}
+        """How many scopes a principal has used, where it would create its first task in one, whose owner is the key."""
+
+    async def load_scopes(self, connection: Connection, changes: Sequence[Append]) -> set[Owner]:
+        """Reads the scopes of senders whose scopes are limited. Returns the owners that new tasks may create."""
+        wanted = sorted({own for change in changes if (own := limited_scope(change)) is not None})
+        found = await _COUNT_SCOPES.fetch(connection, wanted) if wanted else []
+        unused = {Owner(scope, principal) for scope, principal, _ in found}
+        counts = {principal: count for _, principal, count in found}
+        admitted: set[Owner] = set()
+        for change in changes:
+            if change.create is None:
+                continue
+            if (own := limited_scope(change)) in unused:
+                assert own is not None
+                assert change.quota is not None
+                used = self._scopes.setdefault(own, counts[own.principal])
+                if used >= change.quota.scopes:
+                    continue
+                if own not in admitted:
+                    admitted.add(own)
+                    counts[own.principal] += 1
+            admitted.add(change.task.owner)
+        return admitted
 
     async def load(self, connection: Connection, principals: Collection[str], tasks: dict[TaskRowKey, int]) -> None:
         """Reads what these principals use, and the messages of these tasks after a number."""
@@ -111,7 +143,13 @@ class PostgresQuotaCounters:
             wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
         check_quota(
             quota,
-            PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks.get(agent, 0), load.queued_bytes, wait),
+            PrincipalLoad(
+                sum(load.live_tasks.values()),
+                load.live_tasks.get(agent, 0),
+                load.queued_bytes,
+                wait,
+                self._scopes.get(Owner(plan.record.ref.owner.scope, sender), 0),
+            ),
             plan,
         )
         if every and starts_turn(plan):
@@ -178,6 +216,14 @@ async def record_erasures(
 async def delete_empty_counters(connection: Connection, principal: str) -> None:
     """Deletes the rows of a principal whose counts are all zero."""
     await connection.execute(_DELETE_EMPTY_COUNTERS, principal)
+
+
+def limited_scope(change: Append) -> Owner | None:
+    """The sender of a new task in its scope, if the number of its scopes is limited."""
+    if change.create is None or change.message is None or change.quota is None or not change.quota.scopes:
+        return None
+    owner = change.task.owner
+    return Owner(owner.scope, change.message.sender or owner.principal)
 
 
 def sender_of(plan: Plan) -> str:

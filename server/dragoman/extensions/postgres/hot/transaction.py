@@ -98,11 +98,9 @@ class PostgresTransaction:
     # Reading and locking ----------------------------------------------------------------------------------------
 
     async def _lock_and_load(self, changes: Sequence[Append], fixed_now: int | None) -> None:
-        new: set[Owner] = set()
+        new = await self._quota_counters.load_scopes(self._connection, changes)
         for change in changes:
-            if change.create is not None:
-                new.add(change.task.owner)
-            if change.idempotency_key is not None:
+            if change.idempotency_key is not None and (change.create is None or change.task.owner in new):
                 new.add(change.idempotency_key.owner or change.task.owner)
         refs = {change.task for change in changes}
         found = await task_tables.lock_tasks(self._connection, refs, new, fixed_now)
@@ -128,7 +126,7 @@ class PostgresTransaction:
     def _key_name(self, change: Append) -> task_tables.KeyName:
         assert change.idempotency_key is not None
         return (
-            self._owner_numbers[change.idempotency_key.owner or change.task.owner],
+            self._owner_numbers.get(change.idempotency_key.owner or change.task.owner, task_tables.NO_OWNER),
             change.idempotency_key.agent,
             change.idempotency_key.text,
         )

@@ -15,6 +15,7 @@ from typing import Final, TypeVar
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.daily_usage import FIGURE_COLUMNS, HOUR_KEY, DailyCounter, DailyFigures, DailyKeys
 from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_quota, starts_turn
+from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.plan import Plan
@@ -31,6 +32,7 @@ MINUTE_MS: Final = 60_000
 _LIVE_STATES: Final = ", ".join(map(str, sorted(states.STORED_STATES - states.TERMINAL)))
 
 _OWNERS: Final = "SELECT owner FROM owners WHERE principal = ?"
+_COUNT_SCOPES: Final = f"SELECT count(*) FROM owners WHERE principal = ? AND scope <> '{DEFAULT_SCOPE}'"
 _SELECT_TOTALS: Final = f"""
 SELECT agent, state, sum(tasks) FROM {TOTALS} WHERE owner = ? AND tasks > 0 AND state IN ({_LIVE_STATES})
 GROUP BY agent, state
@@ -96,8 +98,13 @@ class SqliteQuotaCounters(CommitObserver):
         if quota.starts_per_minute:
             every = MINUTE_MS / quota.starts_per_minute
             wait = self._token_buckets.delay((sender, agent), now, every, quota.starts_per_minute)
-        principal = PrincipalLoad(sum(load.live_tasks.values()), load.live_tasks[agent], load.queued_bytes, wait)
-        check_quota(quota, principal, plan)
+        scopes, own = 0, Owner(plan.record.ref.owner.scope, sender)
+        if quota.scopes and plan.before is None and batch.owner_number(own) < 0:
+            (scopes,) = batch.connection.execute(_COUNT_SCOPES, (sender,)).fetchone()
+        live_tasks = sum(load.live_tasks.values()), load.live_tasks[agent]
+        check_quota(quota, PrincipalLoad(*live_tasks, load.queued_bytes, wait, scopes), plan)
+        if quota.scopes and plan.before is None:
+            batch.owner_number(own, True)  # also where the task belongs to all of its scope
         if every and starts_turn(plan):
             self._token_buckets.take((sender, agent), now, every)
 

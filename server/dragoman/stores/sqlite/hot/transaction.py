@@ -155,7 +155,7 @@ class SqliteTransaction:
     def load_records(self, changes: Iterable[Append]) -> None:
         """Reads the records of the tasks of these changes, and again those that a job may have changed."""
         for change in changes:
-            owner = self._owner_number(change.task.owner, change.create is not None)
+            owner = self.owner_number(change.task.owner)
             self._wanted[owner, change.task.key] = change.task
         missing = [key for key in self._wanted if key not in self._records]
         self._records.update(dict.fromkeys(missing))
@@ -174,21 +174,21 @@ class SqliteTransaction:
     def apply(self, change: Append) -> Appended:
         """Applies one change. Raises AppendRejected before it writes anything but a new owner."""
         ref = change.task
-        owner = self._owner_number(ref.owner, change.create is not None)
+        owner = self.owner_number(ref.owner)
         if (owner, ref.key) not in self._records:
             self.load_records((change,))
         now = self._clock()
         if change.idempotency_key is not None:
             holder = change.idempotency_key.owner or ref.owner
-            task_tables.check_key(
-                self.connection, self._owner_number(holder, False), holder, change.idempotency_key, now
-            )
+            task_tables.check_key(self.connection, self.owner_number(holder), holder, change.idempotency_key, now)
         named = change.create if change.create is not None and change.create.alias else None
         earlier = self._earlier_alias(owner, named) if named is not None else None
         planned = plan(self._records[owner, ref.key], change, now)
         if change.quota is not None:
             for observer in self._observers:
                 observer.admit(self, planned, now)
+        if change.create is not None:
+            owner = self.owner_number(ref.owner, True)
         if change.push_config is not None:
             pushes.check_push_limit(self.connection, owner, ref.key, change.push_config.id, planned.record)
         if change.context_state is not None:
@@ -196,7 +196,7 @@ class SqliteTransaction:
         if change.idempotency_key is not None:
             first = planned.before.last_sequence if planned.before else 0
             task_tables.record_key(
-                self.connection, self._owner_number(holder, True), owner, change.idempotency_key, ref.key, first, now
+                self.connection, self.owner_number(holder, True), owner, change.idempotency_key, ref.key, first, now
             )
         if change.discard:
             self._record(owner, planned, now, is_usage_counted=False)
@@ -248,7 +248,7 @@ class SqliteTransaction:
         for observer in self._observers:
             observer.record(self, owner, plan, now, is_usage_counted)
 
-    def _owner_number(self, owner: Owner, create: bool) -> int:
+    def owner_number(self, owner: Owner, create: bool = False) -> int:
         """The owner's number; -1, which no owner has, for an unknown owner unless `create`."""
         number = self._owner_numbers.get(owner)
         if number is None:
