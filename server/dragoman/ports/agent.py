@@ -66,6 +66,10 @@ AGENT_STOP_TIMEOUT: Final = 12.0
 task has ended. A client's cancel has no such limit."""
 
 
+TaskCall = pb.SendMessageRequest | pb.GetTaskRequest | pb.CancelTaskRequest
+"""A call of an agent about a task of its own. A send names its task, and is answered when the message is stored."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pause:
     """The turn is not over: the agent is called again with the same message, at `until` or later."""
@@ -181,6 +185,9 @@ class TurnContext(Protocol):
 
     def report_usage(self, report: UsageReport) -> None:
         """Adds reported usage, without waiting for the commit. Safe from any thread."""
+
+    async def call(self, request: TaskCall) -> pb.Task:
+        """Creates, continues, reads or cancels a task of this agent as the `principal`. Raises A2AError."""
 
     def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         """Yields messages that arrive during the turn, each once and in order; waits for more."""

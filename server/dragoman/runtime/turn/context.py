@@ -12,10 +12,20 @@ from dragoman.core.access.identity import Isolation
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.limits.quotas import NO_BUDGETS, NO_USAGE, TaskBudget, TaskBudgets, Usage, UsageReport
 from dragoman.core.names import Owner, task_id_of
-from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState
+from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState, TaskRecord
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal
-from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, is_called, is_remote
+from dragoman.ports import (
+    NO_CHANGE,
+    Agent,
+    LeaseLost,
+    StateUpdate,
+    Store,
+    StoredMessage,
+    TaskCall,
+    is_called,
+    is_remote,
+)
 from dragoman.runtime.lease import Lease
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Timings
@@ -60,6 +70,8 @@ class TurnServices:
     store: Store
     event_log: EventLog
     options: TurnOptions
+    call: Callable[[TaskRecord, str, TaskCall], Awaitable[pb.Task]]
+    """Makes a call of the agent that runs a task, as a principal."""
     lease: Lease | None = None  # of this process; None if no other process may act for it
 
 
@@ -241,6 +253,9 @@ class RunContext:
 
     def refuse_cancel(self, reason: str) -> None:
         self.cancel_refusal = reason
+
+    async def call(self, request: TaskCall) -> pb.Task:
+        return await self._services.call(self.record, self.principal, request)
 
     def report_usage(self, report: UsageReport) -> None:
         if threading.get_ident() == self.batch.loop_thread:

@@ -49,6 +49,15 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
             event = {"status_update": {"task_id": id, "context_id": context, "status": status}}
             await self.broker.event_bus.emit(id, event)
             return
+        if word == "delegate":
+            other = f"of-{context}"  # both tasks write the state of their conversation
+            task = await self.storage.submit_task(other, user_message(rest))
+            await self.broker.run_task({"id": task["id"], "context_id": other, "message": task["history"][0]})
+            while task["status"]["state"] in ("submitted", "working"):
+                task = await self.storage.load_task(task["id"])
+            rest = f"{task['status']['state']} {task['artifacts'][-1]['parts'][0]['text']}"
+        if word == "recall":
+            await self.broker.cancel_task({"id": rest, "metadata": {"why": "recalled"}})
         if word == "hang":
             await asyncio.sleep(1000)
         if word == "block":
@@ -75,6 +84,10 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
 class Another(CounterWorker):
     def __init__(self, broker: Any, storage: Any, model: str) -> None:
         super().__init__(broker, storage)
+
+
+def user_message(text: str) -> Any:
+    return {"role": "user", "parts": [{"text": text}], "message_id": "m"}
 
 
 def agent_message(text: str) -> Any:
