@@ -35,11 +35,11 @@ from dragoman.bindings.method_table import GET_TASK, LIST_TASKS, SEND_MESSAGE, S
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
-from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import CachedResponse, cached_encoding
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
+from dragoman.runtime.read import ends_stream
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, parts
 from dragoman.wire.errors import MethodNotAllowed
@@ -175,7 +175,7 @@ class RestExchange(HttpExchange):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
-            waits_for_auth=self._route.is_google,
+            waits_for_auth=row.turn and row.waits_for_auth(self.caller),
             dialect=dialect.value,
             extensions=self.extensions,
             cursor=self.headers.get(CURSOR_HEADER, ""),
@@ -235,12 +235,10 @@ class RestExchange(HttpExchange):
         encode = encoders.json if as_array else encoders.sse
         if not self._format.is_default:
             encode = self._format.stream_encoder(as_array=as_array)
-        adapt_event = event_adapter(self.extensions)
+        adapt_event, call = event_adapter(self.extensions), self.call()
 
         def encode_event(event: Event) -> bytes:
-            # In Google's form AUTH_REQUIRED is neither interrupted nor terminal: the stream goes on.
-            is_last = turn and event.ends and not (is_google and event.state == states.AUTH_REQUIRED)
-            return encode(adapt_event(event), is_last)
+            return encode(adapt_event(event), turn and event.ends and ends_stream(call, event.state, turn_ended=True))
 
         return await self.send_events(
             events,
