@@ -23,9 +23,11 @@ from dragoman.bindings.http.request import (
     CURSOR_HEADER,
     JSON_ARRAY_FRAMING,
     JSON_CONTENT_TYPE,
+    SSE_CONTENT_TYPE,
     SSE_FRAMING,
     AnyRequest,
     HttpExchange,
+    accepted,
     card_response,
     error_headers,
     idempotency_key,
@@ -74,7 +76,7 @@ def media_type(request: AnyRequest, dialect: Dialect) -> str:
 
     Some clients do not parse application/a2a+json as JSON, so only those that accept it get it.
     """
-    if dialect is Dialect.V1 and A2A_JSON_CONTENT_TYPE in request.headers.get("Accept", ""):
+    if dialect is Dialect.V1 and A2A_JSON_CONTENT_TYPE in accepted(request):
         return A2A_JSON_CONTENT_TYPE
     return JSON_CONTENT_TYPE
 
@@ -323,4 +325,4 @@ def _wants_array(request: AnyRequest, response_format: ResponseFormat) -> bool:
     """Whether a client of Google's form wants a JSON array: unless `alt` or `Accept` asks for SSE."""
     if response_format.alt:
         return response_format.alt == "json"
-    return "text/event-stream" not in request.headers.get("Accept", "")
+    return SSE_CONTENT_TYPE not in accepted(request)
