@@ -127,7 +127,7 @@ class AppendBuilder:
         if has_push_config:
             # Without an id it gets the task's: a client that sends it with each message of a task has one webhook.
             requested = configuration.task_push_notification_config
-            change.push_config = self.push_configs.checked_config(requested, message.task_id, call.dialect, inline=True)
+            change.push_config = self.push_configs.checked_config(requested, message.task_id, call, inline=True)
         change.idempotency_key = idempotency_key
         change.quota = self.admission.quota(caller.identity, caller.agent)
         return change

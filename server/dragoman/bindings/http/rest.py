@@ -178,6 +178,7 @@ class RestExchange(HttpExchange):
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
             waits_for_auth=row.turn and row.waits_for_auth(self.caller),
+            describes_schemes=row.decode is None,
             dialect=dialect.value,
             extensions=self.extensions,
             cursor=self.headers.get(CURSOR_HEADER, ""),

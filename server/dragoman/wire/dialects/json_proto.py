@@ -115,11 +115,20 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
             raise FieldError("must be an array of strings", "schemes", "authentication")
         value["authentication"] = {
             **{key: item for key, item in authentication.items() if key != "schemes"},
-            "scheme": join_schemes(schemes),
+            "scheme": _one_line(join_schemes(schemes)),
         }
     elif type(authentication) is dict and "type" in authentication:
         value["authentication"] = _read_openapi_scheme(authentication)
+    elif type(authentication) is dict:
+        _one_line(str(authentication.get("scheme")))
     return value
+
+
+def _one_line(scheme: str) -> str:
+    """A scheme as the caller sent it: a description follows after a line break (`describe_scheme`)."""
+    if "\n" in scheme:
+        raise FieldError("must be an HTTP authentication scheme, such as Bearer", "scheme", "authentication")
+    return scheme
 
 
 _REFUSED_SCHEMES: Final = {
@@ -141,7 +150,7 @@ def _read_openapi_scheme(authentication: dict[str, Any]) -> dict[str, Any]:
     for name, text in description.items():
         if type(text) is not str:
             raise FieldError("must be a string", name, "authentication")
-    return {**authentication, "scheme": describe_scheme(scheme, description)}
+    return {**authentication, "scheme": describe_scheme(_one_line(scheme), description)}
 
 
 def read_history(value: dict[str, Any]) -> dict[str, Any]:
