@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -27,6 +28,9 @@ Send = Callable[[AsgiMessage], Awaitable[None]]
 
 UNSENT_BYTES: Final = 64 * 1024
 """Bytes of a response that the host has not taken, from which on its stream waits."""
+
+CLIENT_CLOSED_REQUEST: Final = 499
+"""The status that nginx logs for a client that left before its response."""
 
 _NOT_FORWARDED: Final = frozenset((
     b"connection", b"content-length", b"expect", b"keep-alive", b"proxy-connection", b"te", b"trailer",
@@ -121,12 +125,13 @@ class ResponseReader:
         self._is_head = method == "HEAD"  # whose response has a length and no body
         self._headers: list[tuple[bytes, bytes]] = []
         self._messages: list[AsgiMessage] = []
-        self.is_complete = False
+        self.has_begun = self.is_complete = False
 
     def feed(self, data: bytes) -> list[AsgiMessage]:
         if not self.is_complete:
             self._parser.feed_data(data)
         messages, self._messages = self._messages, []
+        self.has_begun = self.has_begun or bool(messages)
         return messages
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -159,6 +164,7 @@ class AsgiExchange:
         self._connection = HttpConnection(connections, connections.clock())
         self._transport.set_protocol(self._connection)
         self._response = ResponseReader(scope["method"])
+        self._has_disconnected = False  # the client
 
     async def serve(self) -> None:
         """Returns when the response is complete, or the client has disconnected.
@@ -175,6 +181,11 @@ class AsgiExchange:
         (fault,) = await asyncio.gather(request, return_exceptions=True)
         if isinstance(fault, Exception) and not self._response.is_complete:
             raise fault
+        if self._has_disconnected and not self._response.has_begun:
+            # Nobody reads it, but a host's middleware may want a response: Starlette's logs a fault without one.
+            with suppress(OSError):
+                await self._send({"type": "http.response.start", "status": CLIENT_CLOSED_REQUEST, "headers": []})
+                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _forward_request(self) -> None:
         """Forwards the request, then waits for a disconnect."""
@@ -192,8 +203,9 @@ class AsgiExchange:
                     has_more = message.get("more_body", False)
                     chunk = _chunk(message.get("body", b""))
                     self._connection.data_received(chunk if has_more else chunk + b"0\r\n\r\n")
+            self._has_disconnected = True
         except OSError:  # of a host that reports a disconnect so
-            pass
+            self._has_disconnected = True
         finally:
             if self._response.is_complete:
                 self._transport.close()
