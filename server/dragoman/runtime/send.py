@@ -287,7 +287,7 @@ class SendOperations:
             if waits:
                 self.admission.close_stream(call.caller.identity)
         if task is None:
-            task = (await read_stored_task(self.store, result, history)).task
+            task = (await read_stored_task(self.store, result, history, _name(call, request))).task
         return frames.frame(1, task)
 
     async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
@@ -318,7 +318,7 @@ class SendOperations:
                     if result.created and history is None:
                         event = result.events[0]
                     else:
-                        snapshot = await read_stored_task(self.store, result, history)
+                        snapshot = await read_stored_task(self.store, result, history, _name(call, request))
                         record, event = snapshot.record, task_event(snapshot)
                     ended = ends_stream(call, record.state, not record.has_open_turn)
                     yield subscriber.start_with(event)
@@ -467,10 +467,16 @@ async def direct_reply(result: SendResult) -> pb.Message | None:
     return await asyncio.shield(result.runner.context.first_response)
 
 
-async def read_stored_task(store: Store, result: SendResult, history: int | None) -> TaskSnapshot:
-    """The task of a stored message: as it is, or as `known_task` while the store is unavailable."""
+def _name(call: Call, request: pb.SendMessageRequest) -> str:
+    """The id by which a client of 0.1 knows the task of its send, which may have another since it was restarted."""
+    return request.message.task_id if call.names_tasks else ""
+
+
+async def read_stored_task(store: Store, result: SendResult, history: int | None, name: str = "") -> TaskSnapshot:
+    """The task of a stored message: as it is, with the id `name`, or as `known_task` while the store is unavailable."""
     try:
-        return await read_task(store, result.record.ref, history=history)
+        snapshot = await read_task(store, result.record.ref, history=history)
+        return replace(snapshot, task=snapshot.task + frames.text(1, name)) if name else snapshot  # the last id counts
     except Unavailable as error:
         return known_task(result, history, error)
 
