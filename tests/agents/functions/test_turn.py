@@ -64,6 +64,14 @@ async def test_a_turn_has_the_fields_of_its_task_and_request() -> None:
     assert turn.message is turn_context.message
 
 
+async def test_integral_numbers_of_the_message_s_metadata_are_int() -> None:
+    values = {"big": 9007199254740991, "least": -9007199254740991, "half": 0.5, "inner": {"list": [1, True, None]}}
+    turn_context = RecordingTurnContext("x")
+    turn_context.message.metadata.update(values)
+    assert repr(dict(sorted(make_turn(turn_context).message_metadata.items()))) == repr(dict(sorted(values.items())))
+    assert make_turn(RecordingTurnContext("x")).message_metadata == {}
+
+
 async def test_the_fields_of_an_empty_message_are_empty() -> None:
     turn = make_turn(RecordingTurnContext())
     assert (turn.text, turn.files, turn.data, turn.accepts, turn.request_metadata, turn.state) == (

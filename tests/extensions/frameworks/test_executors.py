@@ -79,11 +79,14 @@ async def test_metadata_that_a_worker_sets_in_its_storage_is_that_of_the_task(se
 @pytest.mark.parametrize("length", [7, 0])
 async def test_a_worker_gets_what_the_request_has_and_nothing_of_other_tasks(server: Server, length: int) -> None:
     request = message("given")
-    request.metadata.update({"n": 1, "big": 9007199254740991, "half": 0.5})
+    values = {"big": 9007199254740991, "half": 0.5, "n": 1}
+    request.metadata.update(values)
+    request.parts.add().data.struct_value.update({"values": values, "list": [1, -2]})
     configuration = pb.SendMessageConfiguration(history_length=length)
     async with Client(server.grpc) as client:
         task = (await client.send(request, configuration=configuration, metadata={"m": [2]})).task
-    given = f"({length}, {{'m': [2]}}, {{'big': 9007199254740991, 'half': 0.5, 'n': 1}}) (None, None)"
+    data = {"list": [1, -2], "values": values}
+    given = f"{(length, {'m': [2]}, values, [data])} (None, None)"
     assert texts(task)["output"] == given
 
 

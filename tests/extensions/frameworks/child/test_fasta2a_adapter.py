@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 from aiohttp import ClientSession
+from google.protobuf import json_format
 from tests.agents.workers.tasks import status_text, tasks_in
 from tests.cli.server import Server, serving
 
@@ -69,6 +70,16 @@ async def test_a_task_that_a_worker_submits_and_runs_is_one_of_its_caller(server
 async def test_a_task_that_was_only_submitted_is_none_of_the_server(server: Server) -> None:
     submitted = await answer(server, "submit echo there")
     assert await answer(server, f"load {submitted}") == "None"
+
+
+async def test_integers_of_data_and_metadata_are_int(server: Server) -> None:
+    values = {"big": 9007199254740991, "half": 0.5, "list": [-1, 0, True, None], "n": 1}
+    request = message("values")
+    json_format.ParseDict(values, request.parts.add().data.struct_value)
+    request.metadata.update(values)
+    async with Client(server.grpc) as client:
+        task = (await client.send(request, metadata=values)).task
+    assert task.artifacts[0].parts[0].text == repr((values, values, values))
 
 
 async def test_an_unknown_task_is_none(server: Server) -> None:

@@ -28,6 +28,9 @@ class RelayWorker(Worker):  # type: ignore[misc]  # mypy finds the stand-in
             rest = await self.relay(context, rest)
         elif word == "submit":
             rest = (await self.submit(context, rest))["id"]
+        elif word == "values":
+            (_, part), metadata = params["message"]["parts"], params["message"].get("metadata")
+            rest = repr((part["data"], metadata, params.get("metadata")))
         elif word == "load":
             rest = str(await self.storage.load_task(rest))
         elif word == "again":

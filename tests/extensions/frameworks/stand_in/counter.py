@@ -38,7 +38,8 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
             task = await self.storage.load_task(id)
             task["metadata"][rest] = {"turns": len(task["metadata"])}
         if word == "given":
-            rest = str((params.get("history_length"), params.get("metadata"), params["message"].get("metadata")))
+            data = [part["data"] for part in params["message"]["parts"][1:]]
+            rest = str((params.get("history_length"), params.get("metadata"), params["message"].get("metadata"), data))
             others = await self.storage.load_task("nope"), await self.storage.load_context("never-seen")
             rest += f" {others}"
         if word == "withdraw":
