@@ -20,6 +20,7 @@ from tests.agents.workers.fake_worker import connected_worker, registration
 from tests.agents.workers.tasks import NOW, status_text, tasks_in, texts, wait_for_state, wait_for_text
 from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import PROCESS_TIMEOUT, Server, clean_environment, serving
+from tests.docs.protocol_client import Page
 from tests.eventually import eventually_blocking
 from typer.testing import CliRunner
 
@@ -106,6 +107,19 @@ async def test_a_worker_cancels_another_task_of_its_caller_and_learns_that_there
         assert (await wait_for_state(client, task, states.CANCELED)).history[-1].parts[0].text == "recalled"
         failed = (await client.send(message("recall nope"))).task
     assert status_text(failed) == 'LookupError: there is no task "nope" of this caller'
+
+
+async def test_the_last_message_of_a_question_joins_the_history_with_its_answer(server: Server) -> None:
+    Page("../../how-to/executors.md").says("callers see a question (`input-required`) in the status until its answer")
+    Page("../../how-to/migrating-from-fasta2a.md").says("in `status.message`, and in `history` from its answer on")
+    Page("../../explanation/decisions.md").says("A question stays in the status and joins the history with its answer")
+    async with Client(server.grpc) as client:
+        task = (await client.send(message("ask"))).task
+        assert (task.status.state, status_text(task)) == (states.INPUT_REQUIRED, "which one?")
+        first = [one.parts[0].text for one in task.history]
+        assert (first[0], first[-1], "which one?" in first) == ("ask", "one or two?", False)
+        answered = (await client.send(message("echo two", task=task.id))).task
+    assert [one.parts[0].text for one in answered.history][: len(first) + 2] == [*first, "which one?", "echo two"]
 
 
 async def test_a_worker_may_cancel_its_own_task(server: Server) -> None:

@@ -22,6 +22,11 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
         await self.storage.update_task(id, state="working", new_messages=[agent_message(str(os.getpid()))])
         if word == "die":
             os._exit(3)
+        if word == "ask":
+            questions = [agent_message("one or two?"), agent_message("which one?")]
+            task = await self.storage.update_task(id, state="input-required", new_messages=questions)
+            assert task["history"][-1]["parts"] == [{"text": "which one?"}]
+            return
         if word == "draft":
             draft = {"artifact_id": "draft", "parts": [{"text": "a draft"}]}
             await self.storage.update_task(id, state="input-required", new_artifacts=[draft])
