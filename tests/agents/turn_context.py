@@ -16,7 +16,8 @@ from dragoman.core.task.plan import plan
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal, StepRecord
 from dragoman.ids import now_ms
-from dragoman.ports import NO_CHANGE, Agent, StateUpdate, TaskCall, TurnResult
+from dragoman.ports import NO_CHANGE, Agent, StateUpdate, TurnResult
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -105,7 +106,7 @@ class RecordingTurnContext:
     async def flush(self) -> None:
         self.flushes += 1
 
-    async def call(self, request: TaskCall) -> pb.Task:
+    async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
         raise NotImplementedError
 
     def report_usage(self, used: UsageReport) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from google.protobuf.struct_pb2 import Struct
 
-from dragoman.core.errors import A2AError, TaskNotFound
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import StatusChange
@@ -225,26 +224,15 @@ async def test_a_result_that_is_on_its_way_is_not_canceled() -> None:
 
 async def test_calls_are_answered_by_their_numbers() -> None:
     turn = Turn()
-    requests = pb.GetTaskRequest(id="a"), pb.CancelTaskRequest(id="b"), pb.SendMessageRequest()
-    calls = [asyncio.create_task(turn.context.call(request)) for request in requests]
+    given = [wk.TaskCall(turn_id="child", number=number, get=pb.GetTaskRequest(id="a")) for number in (7, 8, 9)]
+    calls = [asyncio.create_task(turn.context.call(call)) for call in given]
     await turn.sent(3)
-    sent = [frame.task_call for frame in turn.frames]
-    assert [(call.turn_id, call.WhichOneof("call")) for call in sent] == [
-        ("turn", kind) for kind in ("get", "cancel", "send")
+    assert [(frame.task_call.turn_id, frame.task_call.number) for frame in turn.frames] == [
+        ("turn", number) for number in (7, 8, 9)
     ]
-    for call in reversed(sent):
-        result = wk.TaskCallResult(number=call.number, task=pb.Task(id=str(call.number)))
-        turn.context.on_call_result(result)
-        turn.context.on_call_result(result)  # a second one has no effect
-    assert [(await call).id for call in calls] == [str(call.number) for call in sent]
-
-
-@pytest.mark.parametrize(("reason", "error"), [("TASK_NOT_FOUND", TaskNotFound), ("INVALID_PARAMS", A2AError)])
-async def test_a_rejected_call_raises_its_error(reason: str, error: type[A2AError]) -> None:
-    turn = Turn()
-    call = asyncio.create_task(turn.context.call(pb.GetTaskRequest(id="a")))
-    await turn.sent(1)
-    turn.context.on_call_result(wk.TaskCallResult(number=1, error="not so", reason=reason))
-    with pytest.raises(error, match="not so") as raised:
-        await call
-    assert type(raised.value) is error
+    calls[0].cancel()
+    await asyncio.wait([calls[0]])
+    for number in (9, 8, 7):
+        for error in ("first", "second"):  # which has no effect
+            turn.context.on_call_result(wk.TaskCallResult(number=number, error=f"{error} {number}"))
+    assert [(await call).error for call in calls[1:]] == ["first 8", "first 9"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
+from typing import Final
 
 
 def bare_type(media_type: str) -> str:
@@ -13,10 +15,7 @@ def bare_type(media_type: str) -> str:
 @lru_cache(maxsize=64)
 def accepted_types(accept: str) -> frozenset[str]:
     """The media types that an `Accept` header names, as `bare_type`, without those of weight 0 (RFC 9110 §12.5.1)."""
-    ranges = [one.lower().split(";") for one in accept.split(",")]
-    return frozenset(name.strip() for name, *weights in ranges if not any(map(_is_zero, weights)))
+    return frozenset(bare_type(one) for one in accept.split(",") if not _NO_WEIGHT.search(one))
 
 
-def _is_zero(parameter: str) -> bool:
-    name, _, value = parameter.partition("=")
-    return name.strip() == "q" and value.strip() in ("0", "0.", "0.0", "0.00", "0.000")
+_NO_WEIGHT: Final = re.compile(r";\s*q\s*=\s*0(\.0{0,3})?\s*(;|$)", re.IGNORECASE)

@@ -8,7 +8,8 @@ suite for each port, which every adapter runs.
 # isort: off
 from dragoman.ports.agent import (
     AGENT_STOP_TIMEOUT, NO_CHANGE, Agent, AgentStillRuns, BufferFull, LeaseLost, Pause, RemoteAgent, StateUpdate,
-    TaskCall, TurnContext, TurnResult, WORK_ELSEWHERE, WorkerLost, is_called, is_remote,
+    TurnContext, TurnResult, WORK_ELSEWHERE, WorkerLost, is_called,
+    is_remote,
 )
 from dragoman.ports.bus import Bus, Job, RegistryChange, TaskSignal, Unsubscribe
 from dragoman.ports.outbound import (
@@ -36,8 +37,8 @@ __all__ = [
     "KeyValues", "LeaseLost", "NO_CHANGE", "OutboundFailed", "OutboundForbidden", "OutboundHttp", "OutboundResponse",
     "OutboundResponseStream", "OutboundStreams", "Pause", "PushConfigKey", "PushStore", "RegisteredAgent",
     "RegistryChange", "RemoteAgent", "RemoteAgentRegistry", "SecretBox", "SigningKeys", "StateUpdate", "Store",
-    "StoredMessage", "TaskCall", "TaskMessages", "TaskSignal", "TaskSnapshot", "TurnContext", "TurnResult",
-    "Unsubscribe", "UpstreamRegistry", "UpstreamStatus", "UpstreamStore", "WebhookEncoder", "WebhookRequest",
-    "WebhookRequestSigner", "WORK_ELSEWHERE", "WorkerHub", "WorkerLost", "WorkerRegistry", "WorkerStatus",
+    "StoredMessage", "TaskMessages", "TaskSignal", "TaskSnapshot", "TurnContext", "TurnResult", "Unsubscribe",
+    "UpstreamRegistry", "UpstreamStatus", "UpstreamStore", "WebhookEncoder", "WebhookRequest", "WebhookRequestSigner",
+    "WORK_ELSEWHERE", "WorkerHub", "WorkerLost", "WorkerRegistry", "WorkerStatus",
 ]
 # fmt: on

@@ -13,6 +13,7 @@ from dragoman.core.names import Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal, StepRecord
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -64,10 +65,6 @@ WORK_ELSEWHERE: Final = "$elsewhere"
 AGENT_STOP_TIMEOUT: Final = 12.0
 """Seconds that a turn stopped by a limit or a drain may still take, longer than `Timings.mute_timeout`: by then the
 task has ended. A client's cancel has no such limit."""
-
-
-TaskCall = pb.SendMessageRequest | pb.GetTaskRequest | pb.CancelTaskRequest
-"""A call of an agent about a task of its own. A send names its task, and is answered when the message is stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +183,8 @@ class TurnContext(Protocol):
     def report_usage(self, report: UsageReport) -> None:
         """Adds reported usage, without waiting for the commit. Safe from any thread."""
 
-    async def call(self, request: TaskCall) -> pb.Task:
-        """Creates, continues, reads or cancels a task of this agent as the `principal`. Raises A2AError."""
+    async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
+        """Creates, continues, reads or cancels a task of this agent as the `principal`; the result has any A2AError."""
 
     def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         """Yields messages that arrive during the turn, each once and in order; waits for more."""

@@ -266,6 +266,7 @@ class SendOperations:
         """
         configuration = request.configuration
         history = history_length(configuration, "configuration.historyLength")
+        name = request.message.task_id if call.names_tasks else ""
         limit = self.limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
         waits = not (
@@ -287,7 +288,7 @@ class SendOperations:
             if waits:
                 self.admission.close_stream(call.caller.identity)
         if task is None:
-            task = (await read_stored_task(self.store, result, history, _name(call, request))).task
+            task = (await read_stored_task(self.store, result, history, name)).task
         return frames.frame(1, task)
 
     async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
@@ -298,6 +299,7 @@ class SendOperations:
         """
         check_streaming(self.appends.agents[call.caller.agent])
         history = history_length(request.configuration, "configuration.historyLength")
+        name = request.message.task_id if call.names_tasks else ""
         self.admission.open_stream(call.caller.identity)
         try:
             change = await self.appends.build(call, request)
@@ -318,7 +320,7 @@ class SendOperations:
                     if result.created and history is None:
                         event = result.events[0]
                     else:
-                        snapshot = await read_stored_task(self.store, result, history, _name(call, request))
+                        snapshot = await read_stored_task(self.store, result, history, name)
                         record, event = snapshot.record, task_event(snapshot)
                     ended = ends_stream(call, record.state, not record.has_open_turn)
                     yield subscriber.start_with(event)
@@ -467,13 +469,11 @@ async def direct_reply(result: SendResult) -> pb.Message | None:
     return await asyncio.shield(result.runner.context.first_response)
 
 
-def _name(call: Call, request: pb.SendMessageRequest) -> str:
-    """The id by which a client of 0.1 knows the task of its send, which may have another since it was restarted."""
-    return request.message.task_id if call.names_tasks else ""
-
-
 async def read_stored_task(store: Store, result: SendResult, history: int | None, name: str = "") -> TaskSnapshot:
-    """The task of a stored message: as it is, with the id `name`, or as `known_task` while the store is unavailable."""
+    """The task of a stored message: as it is, or as `known_task` while the store is unavailable.
+
+    `name`: the id by which its client knows it (0.1), which it may have lost by a restart.
+    """
     try:
         snapshot = await read_task(store, result.record.ref, history=history)
         return replace(snapshot, task=snapshot.task + frames.text(1, name)) if name else snapshot  # the last id counts

@@ -109,27 +109,21 @@ async def open_embedded(
             finally:
                 GIVEN_FUNCTIONS.reset(reset)
         except (SettingsError, LoadError) as error:
-            raise ValueError(_in_code(str(error))) from error
+            raise ValueError(_OPTION.sub(_argument, str(error))) from error
         except StartError as error:
-            raise RuntimeError(_in_code(str(error))) from error
+            raise RuntimeError(_OPTION.sub(_argument, str(error))) from error
         yield app
         await app.drain(settings.limits.drain)
 
 
-def _in_code(text: str) -> str:
-    """An error with the names of arguments in place of options, outside of commands in backticks."""
-    parts = text.split("`")
-    parts[::2] = [_OPTION.sub(_argument, part) for part in parts[::2]]
-    return "`".join(parts)
+_OPTION: Final = re.compile(r"`[^`]*`|--([a-z][a-z-]+)(?: ([A-Z]{2,}(?::[A-Z]+)?|\w+://\S*[\w/]))?")
+"""A command, or an option outside of one, with a placeholder or a URL behind it."""
 
 
-_OPTION: Final = re.compile(r"(?<![\w-])--([a-z][a-z0-9-]*[a-z0-9])(?: ([A-Z]{2,}(?::[A-Z]+)?|\w+://\S*[\w/]))?")
-"""An option, with a placeholder or a URL behind it."""
-
-
-def _argument(option: re.Match[str]) -> str:
-    name, value = option[1].replace("-", "_"), option[2]
-    return f'{name}="{value}"' if value else name
+def _argument(found: re.Match[str]) -> str:
+    """The argument of a function that an option is."""
+    command, option, value = found.group(0, 1, 2)
+    return option.replace("-", "_") + (f'="{value}"' if value else "") if option else command
 
 
 def _target(option: str, function: Any) -> str:

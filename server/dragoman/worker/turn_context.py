@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
-from dragoman.core.errors import A2AError, TaskNotFound
 from dragoman.core.exceptions import describe
 from dragoman.core.limits.quotas import UsageReport
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.steps import StepJournal
 from dragoman.ids import SteadyClock
-from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TaskCall, TurnResult, WorkerLost
+from dragoman.ports import NO_CHANGE, LeaseLost, StateUpdate, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import decode_step, failed_turn_end
 from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.turn.events import EventBatch
@@ -76,8 +74,7 @@ class RemoteTurnContext:
         self._received_messages: deque[wk.MessageArrived] = deque()
         self._message_requested = False
         self._message_received = asyncio.Event()
-        self._call_numbers = itertools.count(1)
-        self._calls: dict[int, asyncio.Future[pb.Task]] = {}
+        self._calls: dict[int, asyncio.Future[wk.TaskCallResult]] = {}
 
     def refuse_cancel(self, reason: str) -> None:
         self._send_frame(cancel_refused=wk.CancelRefused(turn_id=self.turn_id, reason=reason))
@@ -98,27 +95,19 @@ class RemoteTurnContext:
     def report_usage(self, report: UsageReport) -> None:
         self._send_frame(usage=wk.Usage(turn_id=self.turn_id, tokens=report.tokens, cost=report.cost, key=report.key))
 
-    async def call(self, request: TaskCall) -> pb.Task:
-        call = wk.TaskCall(turn_id=self.turn_id, number=next(self._call_numbers))
-        field = {pb.SendMessageRequest: "send", pb.GetTaskRequest: "get", pb.CancelTaskRequest: "cancel"}[type(request)]
-        getattr(call, field).CopyFrom(request)
-        result: asyncio.Future[pb.Task] = self._loop.create_future()
-        self._calls[call.number] = result
+    async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
+        result: asyncio.Future[wk.TaskCallResult] = self._loop.create_future()
+        self._calls[call.number], call.turn_id = result, self.turn_id  # its numbers are those of the child process
         self._send_frame(task_call=call)
         try:
             return await result
         finally:
-            self._calls.pop(call.number, None)
+            del self._calls[call.number]
 
     def on_call_result(self, result: wk.TaskCallResult) -> None:
         """Handles the answer to a call."""
-        if (waiting := self._calls.get(result.number)) is None or waiting.done():
-            return
-        if result.HasField("task"):
-            waiting.set_result(result.task)
-        else:
-            error = TaskNotFound if result.reason == "TASK_NOT_FOUND" else A2AError
-            waiting.set_exception(error(result.error))
+        if (waiting := self._calls.get(result.number)) is not None and not waiting.done():
+            waiting.set_result(result)
 
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:

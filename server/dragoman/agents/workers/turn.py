@@ -12,26 +12,14 @@ import orjson
 
 from dragoman.agents import values
 from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, message_of
-from dragoman.core.errors import A2AError, InvalidAgentResponse
+from dragoman.core.errors import InvalidAgentResponse
 from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, ArtifactChange, StatusChange
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.core.trace import CURRENT_TRACE
-from dragoman.ports import (
-    NO_CHANGE,
-    BufferFull,
-    LeaseLost,
-    Pause,
-    StateUpdate,
-    TaskCall,
-    TurnContext,
-    TurnResult,
-    WorkerLost,
-)
+from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, Pause, StateUpdate, TurnContext, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import decode_step, encode_step
-from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import codes
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -142,22 +130,15 @@ class RemoteTurn:
         self._send(wk.ConnectResponse(message_arrived=arrived))
 
     def _start_call(self, call: wk.TaskCall) -> None:
-        if (kind := call.WhichOneof("call")) is None:
-            raise InvalidAgentResponse("task_call is empty; set one of send, get, cancel")
         if len(self._call_tasks) >= MAX_TASK_CALLS:
-            raise InvalidAgentResponse(
-                f"task_call: {MAX_TASK_CALLS} calls of the turn have no answer yet; wait for one"
-            )
-        task = self._spawn(self._answer_call(call.number, getattr(call, kind)), "calls")
+            raise InvalidAgentResponse(f"task_call: {MAX_TASK_CALLS} calls have no answer yet; wait for one")
+        task = self._spawn(self._answer_call(call), "calls")
         self._call_tasks.add(task)
         task.add_done_callback(self._call_tasks.discard)
 
-    async def _answer_call(self, number: int, request: TaskCall) -> None:
-        result = wk.TaskCallResult(turn_id=self.id, number=number)
-        try:
-            result.task.CopyFrom(await self.turn_context.call(request))
-        except A2AError as error:
-            result.error, result.reason = error.message, codes(error, Dialect.V1).reason
+    async def _answer_call(self, call: wk.TaskCall) -> None:
+        result = await self.turn_context.call(call)
+        result.turn_id, result.number = self.id, call.number
         self._send(wk.ConnectResponse(task_call_result=result))
 
     def _on_turn_end(self, frame: wk.TurnEnd) -> None:

@@ -29,9 +29,6 @@ Send = Callable[[AsgiMessage], Awaitable[None]]
 UNSENT_BYTES: Final = 64 * 1024
 """Bytes of a response that the host has not taken, from which on its stream waits."""
 
-CLIENT_CLOSED_REQUEST: Final = 499
-"""The status that nginx logs for a client that left before its response."""
-
 _NOT_FORWARDED: Final = frozenset((
     b"connection", b"content-length", b"expect", b"keep-alive", b"proxy-connection", b"te", b"trailer",
     b"transfer-encoding", b"upgrade",
@@ -123,24 +120,23 @@ class ResponseReader:
     def __init__(self, method: str) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._is_head = method == "HEAD"  # whose response has a length and no body
-        self._headers: list[tuple[bytes, bytes]] = []
+        self.headers: list[tuple[bytes, bytes]] = []
         self._messages: list[AsgiMessage] = []
-        self.has_begun = self.is_complete = False
+        self.is_complete = False
 
     def feed(self, data: bytes) -> list[AsgiMessage]:
         if not self.is_complete:
             self._parser.feed_data(data)
         messages, self._messages = self._messages, []
-        self.has_begun = self.has_begun or bool(messages)
         return messages
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if (lower := name.lower()) not in _NOT_RETURNED:
-            self._headers.append((lower, value))
+            self.headers.append((lower, value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        self._messages.append({"type": "http.response.start", "status": status, "headers": self._headers})
+        self._messages.append({"type": "http.response.start", "status": status, "headers": self.headers})
         if self._is_head:
             self.on_message_complete()
 
@@ -164,7 +160,6 @@ class AsgiExchange:
         self._connection = HttpConnection(connections, connections.clock())
         self._transport.set_protocol(self._connection)
         self._response = ResponseReader(scope["method"])
-        self._has_disconnected = False  # the client
 
     async def serve(self) -> None:
         """Returns when the response is complete, or the client has disconnected.
@@ -181,10 +176,10 @@ class AsgiExchange:
         (fault,) = await asyncio.gather(request, return_exceptions=True)
         if isinstance(fault, Exception) and not self._response.is_complete:
             raise fault
-        if self._has_disconnected and not self._response.has_begun:
-            # Nobody reads it, but a host's middleware may want a response: Starlette's logs a fault without one.
+        if fault is None and not self._response.headers:
+            # The client has left. Some middleware of Starlette wants a response nevertheless: nginx logs this one, 499.
             with suppress(OSError):
-                await self._send({"type": "http.response.start", "status": CLIENT_CLOSED_REQUEST, "headers": []})
+                await self._send({"type": "http.response.start", "status": 499, "headers": []})
                 await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _forward_request(self) -> None:
@@ -203,9 +198,8 @@ class AsgiExchange:
                     has_more = message.get("more_body", False)
                     chunk = _chunk(message.get("body", b""))
                     self._connection.data_received(chunk if has_more else chunk + b"0\r\n\r\n")
-            self._has_disconnected = True
         except OSError:  # of a host that reports a disconnect so
-            self._has_disconnected = True
+            pass
         finally:
             if self._response.is_complete:
                 self._transport.close()

@@ -109,26 +109,20 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
             raise FieldError("is required", "id")
         value = {**inner, "taskId": value.get("id") if task is None else task, "tenant": value.get("tenant")}
     authentication = value.get("authentication")
+    # After a line break a description would follow (`describe_scheme`); `repr`, because a list may hold anything.
+    if type(authentication) is dict and r"\n" in repr([authentication.get(key) for key in ("scheme", "schemes")]):
+        raise FieldError("must be an HTTP authentication scheme, such as Bearer", "scheme", "authentication")
     if type(authentication) is dict and "schemes" in authentication:
         schemes = authentication["schemes"]
         if type(schemes) is not list or not all(type(scheme) is str for scheme in schemes):
             raise FieldError("must be an array of strings", "schemes", "authentication")
         value["authentication"] = {
             **{key: item for key, item in authentication.items() if key != "schemes"},
-            "scheme": _one_line(join_schemes(schemes)),
+            "scheme": join_schemes(schemes),
         }
     elif type(authentication) is dict and "type" in authentication:
         value["authentication"] = _read_openapi_scheme(authentication)
-    elif type(authentication) is dict:
-        _one_line(str(authentication.get("scheme")))
     return value
-
-
-def _one_line(scheme: str) -> str:
-    """A scheme as the caller sent it: a description follows after a line break (`describe_scheme`)."""
-    if "\n" in scheme:
-        raise FieldError("must be an HTTP authentication scheme, such as Bearer", "scheme", "authentication")
-    return scheme
 
 
 _REFUSED_SCHEMES: Final = {
@@ -150,7 +144,7 @@ def _read_openapi_scheme(authentication: dict[str, Any]) -> dict[str, Any]:
     for name, text in description.items():
         if type(text) is not str:
             raise FieldError("must be a string", name, "authentication")
-    return {**authentication, "scheme": describe_scheme(_one_line(scheme), description)}
+    return {**authentication, "scheme": describe_scheme(scheme, description)}
 
 
 def read_history(value: dict[str, Any]) -> dict[str, Any]:
