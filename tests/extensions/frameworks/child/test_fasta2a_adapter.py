@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from aiohttp import ClientSession
@@ -73,7 +73,7 @@ async def test_a_task_that_was_only_submitted_is_none_of_the_server(server: Serv
 
 
 async def test_integers_of_data_and_metadata_are_int(server: Server) -> None:
-    values = {"big": 9007199254740991, "half": 0.5, "list": [-1, 0, True, None], "n": 1}
+    values: dict[str, Any] = {"big": 9007199254740991, "half": 0.5, "list": [-1, 0, True, None], "n": 1}
     request = message("values")
     json_format.ParseDict(values, request.parts.add().data.struct_value)
     request.metadata.update(values)

@@ -57,7 +57,7 @@ class RelayWorker(Worker):  # type: ignore[misc]  # mypy finds the stand-in
         return await self.storage.submit_task(context, {**message, "kind": "message", "message_id": "m"})
 
     async def update(self, id: str, state: Any, text: str = "") -> None:
-        artifacts = [{"artifact_id": "a", "parts": [{KIND: "text", "text": text}]}] if text else None
+        artifacts: Any = [{"artifact_id": "a", "parts": [{KIND: "text", "text": text}]}] if text else None
         if HAS_SESSIONS:
             artifacts = artifacts and [{"index": 0, "parts": artifacts[0]["parts"]}]
             await self.storage.update_task(id, state, artifacts=artifacts)
