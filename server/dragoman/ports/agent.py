@@ -184,7 +184,7 @@ class TurnContext(Protocol):
         """Adds reported usage, without waiting for the commit. Safe from any thread."""
 
     async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
-        """Creates, continues, reads or cancels a task of this agent as the `principal`; the result has any A2AError."""
+        """Creates, continues, reads or cancels a task of this agent as the `principal`. Raises or returns A2AError."""
 
     def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         """Yields messages that arrive during the turn, each once and in order; waits for more."""

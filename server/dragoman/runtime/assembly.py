@@ -10,7 +10,7 @@ from functools import partial
 
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Identity
 from dragoman.core.audit import AuditLevel
-from dragoman.core.errors import A2AError, InvalidParams
+from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import Quotas
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import RetentionPolicy
@@ -40,8 +40,6 @@ from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop, ClaimRecovery,
 from dragoman.runtime.turn.context import TurnOptions, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import Background, Component, Polling, polling, running
-from dragoman.wire.dialects import Dialect
-from dragoman.wire.errors import codes
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -64,23 +62,19 @@ class Operations:
     async def call_of_turn(self, record: TaskRecord, principal: str, request: wk.TaskCall) -> wk.TaskCallResult:
         """Makes a call of the agent that runs a task, as the principal that sent the message of its turn."""
         identity = Identity(principal)
-        try:
-            caller = replace(self.access.creator(record), identity=identity)
-            call = Call(caller, dialect=record.dialect, names_tasks=True)
-            self.admission.check_rate(identity)
-            match request.WhichOneof("call"):
-                case "get":
-                    task = pb.Task.FromString(await self.read.get_task(call, request.get))
-                case "cancel":
-                    task = pb.Task.FromString(await self.cancel.cancel_task(call, request.cancel))
-                case "send" if request.send.message.task_id:
-                    request.send.configuration.return_immediately = True
-                    task = pb.SendMessageResponse.FromString(await self.send.send_message(call, request.send)).task
-                case _:
-                    raise InvalidParams("task_call: set one of get, cancel, and send with a message.task_id")
-            return wk.TaskCallResult(task=task)
-        except A2AError as error:
-            return wk.TaskCallResult(error=error.message, reason=codes(error, Dialect.V1).reason)
+        call = Call(replace(self.access.creator(record), identity=identity), dialect=record.dialect, names_tasks=True)
+        self.admission.check_rate(identity)
+        match request.WhichOneof("call"):
+            case "get":
+                task = pb.Task.FromString(await self.read.get_task(call, request.get))
+            case "cancel":
+                task = pb.Task.FromString(await self.cancel.cancel_task(call, request.cancel))
+            case "send" if request.send.message.task_id:
+                request.send.configuration.return_immediately = True
+                task = pb.SendMessageResponse.FromString(await self.send.send_message(call, request.send)).task
+            case _:
+                raise InvalidParams("task_call: set one of get, cancel, and send with a message.task_id")
+        return wk.TaskCallResult(task=task)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import orjson
 
 from dragoman.agents import values
 from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, message_of
-from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.errors import A2AError, InvalidAgentResponse
 from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, ArtifactChange, StatusChange
@@ -20,6 +20,8 @@ from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_P
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, Pause, StateUpdate, TurnContext, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import decode_step, encode_step
+from dragoman.wire.dialects import Dialect
+from dragoman.wire.errors import codes
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -137,7 +139,10 @@ class RemoteTurn:
         task.add_done_callback(self._call_tasks.discard)
 
     async def _answer_call(self, call: wk.TaskCall) -> None:
-        result = await self.turn_context.call(call)
+        try:
+            result = await self.turn_context.call(call)
+        except A2AError as error:
+            result = wk.TaskCallResult(error=error.message, reason=codes(error, Dialect.V1).reason)
         result.turn_id, result.number = self.id, call.number
         self._send(wk.ConnectResponse(task_call_result=result))
 
