@@ -265,7 +265,9 @@ async def test_a_websocket_is_refused() -> None:
         ({"insecure": True, "processes": 2}, "processes: is not an option of AsgiApp; start several"),
         ({"insecure": True, "role": "worker", "store": "postgresql://x/y"}, 'role: "worker" serves no calls'),
         ({"token": "short"}, "token: must have at least 16 characters"),
-        ({"authenticate": user, "public_agents": "nobody"}, "--public-agents: agent nobody is not served"),
+        ({"authenticate": user, "public_agents": "nobody"}, "^public_agents: agent nobody is not served$"),
+        ({"insecure": True, "bus": "nats://x"}, "^bus: an SQLite store has one server, .*; see store$"),
+        ({"insecure": True, "role": "server"}, "^role server: an .*, use workers_only and `dragoman worker`$"),
     ],
 )
 async def test_options_that_fit_no_mounted_server_are_refused_at_the_start(options: Any, rule: str) -> None:

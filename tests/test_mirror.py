@@ -68,7 +68,6 @@ MISSING: Final = frozenset(
         "client/operations.py",
         "extensions/frameworks/child/a2a_sdk_v03.py",
         "extensions/frameworks/child/a2a_sdk_v1.py",
-        "extensions/frameworks/child/fasta2a_adapter.py",
         "extensions/frameworks/child/start.py",
         "telemetry/otlp.py",
         "telemetry/spans.py",

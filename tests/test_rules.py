@@ -248,6 +248,15 @@ RULES: Final = (
         ),
         ("runtime/own.py", "due = record.wake_at <= now_ms()"),
     ),
+    Rule(
+        "media types in headers are compared without parameters and case",
+        ("core/media_types.py",),
+        OnlyIn(
+            r"""(?i)headers\.get\("accept"|headers\.get\("content-type"[^)]*\)\.(?!partition\("/"\))""",
+            {"bindings/pages.py": "gives all of it to the library of metrics"},
+        ),
+        ("bindings/http/own.py", 'wants = "text/html" in request.headers.get("Accept", "")'),
+    ),
 )
 
 

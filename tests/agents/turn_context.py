@@ -17,6 +17,7 @@ from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal, StepRecord
 from dragoman.ids import now_ms
 from dragoman.ports import NO_CHANGE, Agent, StateUpdate, TurnResult
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -104,6 +105,9 @@ class RecordingTurnContext:
 
     async def flush(self) -> None:
         self.flushes += 1
+
+    async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
+        raise NotImplementedError
 
     def report_usage(self, used: UsageReport) -> None:
         self.used.append(used)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -111,6 +112,23 @@ async def test_other_content_restarts_an_ended_task_of_0_1(server: Server) -> No
         with pytest.raises(ClientError) as caught:  # a restart is the word of 0.1 alone
             await later.send(message("three", task="t1"))
     assert caught.value.reason == "UNSUPPORTED_OPERATION"
+
+
+async def test_a_key_of_an_earlier_run_is_answered_with_the_id_of_its_client(server: Server) -> None:
+    async with server.client("0.1", "jsonrpc") as client:
+        await client.send(message("ask", task="t1"))
+        for key, text in (("a", "one"), ("b", "two"), ("a", "one")):
+            task = (await client.send(message(text, task="t1"), key=key)).task
+            assert (task.id, text_of(task)) == ("t1", "run 1")
+    sent = {"role": "user", "parts": [{"type": "text", "text": "one"}]}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tasks/sendSubscribe", "params": {"id": "t1", "message": sent}}
+    async with (
+        aiohttp.ClientSession(server.http, headers={"Idempotency-Key": "a"}) as http,
+        http.post("/", json=body) as answer,
+    ):
+        events = [json.loads(line[5:])["result"] async for line in answer.content if line.startswith(b"data:")]
+    assert ({event["id"] for event in events}, RUNS) == ({"t1"}, {"ask": 1, "one": 1, "two": 1})
+    assert events[-1]["status"]["state"] == "completed"
 
 
 async def test_an_ended_task_whose_id_is_ours_is_not_restarted(server: Server) -> None:

@@ -31,6 +31,7 @@ from tests.dialects.push_clients import (
 from dragoman.playground import playground
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
+from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 pytestmark = pytest.mark.long
@@ -325,6 +326,30 @@ async def test_fasta2a_0_5_reads_and_writes_authentication_as_openapi_does(
     await client.send(connections, "tea", task)
     await hook.wait_for(is_last)
     assert {headers["X-A2A-Notification-Token"] for headers, _ in hook.requests} == {"seen by its setter"}
+
+
+async def test_a_line_break_of_a_caller_begins_no_description(connections: ServerConnections, hook: Receiver) -> None:
+    scheme = 'Bearer\n{"description": "x"}'
+    task = (await V03JsonRpc().send(connections, "ask")).id
+    for authentication in ({"scheme": scheme}, {"schemes": [scheme]}, {"type": "http", "scheme": scheme}):
+        config = {"id": "c", "url": hook.url, "authentication": authentication}
+        sent = {"id": task, "pushNotificationConfig": config}
+        with pytest.raises(CallRejected, match="-32602"):
+            await V03JsonRpc().call(connections, "tasks/pushNotification/set", sent)
+        path, headers = f"/{AGENT}/tasks/{task}/pushNotificationConfigs", {"A2A-Version": "1.0"}
+        async with connections.http.post(path, json=config, headers=headers) as answer:
+            assert "must be an HTTP authentication scheme" in await answer.text()
+    info = pb.AuthenticationInfo(scheme=scheme)
+    requested = pb.TaskPushNotificationConfig(tenant=AGENT, task_id=task, url=hook.url, authentication=info)
+    with pytest.raises(grpc.aio.AioRpcError, match="must be an HTTP authentication scheme"):
+        await connections.v1.CreateTaskPushNotificationConfig(requested)
+    older = v03_pb.PushNotificationConfig(url=hook.url, authentication=v03_pb.AuthenticationInfo(schemes=[scheme]))
+    named = v03_pb.TaskPushNotificationConfig(push_notification_config=older)
+    request = v03_pb.CreateTaskPushNotificationConfigRequest(
+        parent=f"{AGENT}/tasks/{task}", config_id="c", config=named
+    )
+    with pytest.raises(grpc.aio.AioRpcError, match="must be an HTTP authentication scheme"):
+        await connections.v03.CreateTaskPushNotificationConfig(request)
 
 
 async def test_every_scheme_is_kept_and_the_first_is_used(connections: ServerConnections, hook: Receiver) -> None:

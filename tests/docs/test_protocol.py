@@ -213,7 +213,7 @@ async def test_streams(tmp_path: Path) -> None:
         assert ("status" in first["result"], first["result"]["final"], last["result"]["final"]) == (True, False, True)
         for text, state in (("ask", "input-required"), ("auth", "auth-required")):
             page.says("| INPUT_REQUIRED | ends |")
-            page.says("| AUTH_REQUIRED, and the turn is over (`turn.need_auth`) | ends; Google's REST: stays open |")
+            page.says("| AUTH_REQUIRED, and the turn is over (`turn.need_auth`) | ends; Google's form: stays open |")
             end = (await server.stream("message/stream", {"message": v03(text)}))[-1]["result"]
             assert (end["status"]["state"], end["final"]) == (state, True)
         page.says("JSON-RPC before 1.0: ends, with `final: true`")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn
 from dragoman.core.errors import Unavailable
+from dragoman.core.task.log import IDEMPOTENCY_KEY_TTL_MS
 from dragoman.runtime import Call
+from dragoman.stores.sqlite.store import open_store
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -82,3 +85,34 @@ async def test_a_stored_message_is_reported_when_its_task_cannot_be_read(tmp_pat
             )
             assert caught.value.metadata == {"task": task.id}
             assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
+
+
+# Sends of clients that name their tasks (0.1) -----------------------------------------------------------------------
+
+
+async def test_the_same_content_restarts_an_ended_task_once_the_lifetime_of_a_key_is_over(tmp_path: Path) -> None:
+    """Seven days: within them it is the send of a client that lost the answer, which must not pay twice."""
+    now, runs = 1_700_000_000_000, 0
+
+    async def counts(_: Turn) -> str:
+        nonlocal runs
+        runs += 1
+        return f"run {runs}"
+
+    store = open_store(tmp_path / "tasks.db", clock=lambda: now)
+    async with open_harness(tmp_path, counts, store=store) as here:
+        call = replace(here.call, dialect="0.1", names_tasks=True)
+
+        async def send() -> tuple[str, list[str]]:
+            answer = await here.runtime.operations.send.send_message(call, request("pay", task_id="t1"))
+            task = pb.SendMessageResponse.FromString(answer).task
+            return task.id, texts(task)
+
+        ended = now
+        assert await send() == ("t1", ["run 1"])
+        now = ended + IDEMPOTENCY_KEY_TTL_MS
+        assert await send() == ("t1", ["run 1"])
+        now = ended + IDEMPOTENCY_KEY_TTL_MS + 1000  # a task may have ended some milliseconds after it began
+        assert await send() == ("t1", ["run 2"])
+        assert len((await here.list()).tasks) == 2
+    assert IDEMPOTENCY_KEY_TTL_MS == 7 * 86_400_000

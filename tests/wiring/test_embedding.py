@@ -173,7 +173,7 @@ async def test_a_server_that_cannot_start_says_why() -> None:
         address = server.url.removeprefix("http://")
         with pytest.raises(RuntimeError, match=r"dragoman\.db is in use"):
             await opens_and_closes(gate, **FREE)
-        with pytest.raises(RuntimeError, match=r" is already in use; .* --http HOST:PORT$"):
+        with pytest.raises(RuntimeError, match=r" is already in use; .* http=\"HOST:PORT\"$"):
             await opens_and_closes(gate, **{**FREE, "store": "sqlite:///other.db", "http": address})
 
 
@@ -215,6 +215,6 @@ async def test_store_and_bus_may_be_functions(tmp_path: Path) -> None:
                 assert (await client.send(message("hello"))).task.status.state == states.COMPLETED
     assert len(buses) == 2
     assert {path.name for path in tmp_path.glob("*.db")} == {"own.db", "other.db"}
-    with pytest.raises(RuntimeError, match=r"^--store tests\.wiring\.test_embedding:dict: .* is not a store: it lacks"):
+    with pytest.raises(RuntimeError, match=r"^store tests\.wiring\.test_embedding:dict: .* is not a store: it lacks"):
         async with open_app(echo, **FREE, store=type("dict", (dict,), {"__module__": __name__})):
             pass

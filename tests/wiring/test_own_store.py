@@ -129,7 +129,10 @@ async def test_a_bus_of_ones_own_carries_the_events_and_is_closed(tmp_path: Path
     [
         ("mine.py:nothing", r"^--bus mine\.py:nothing: mine\.py has no function nothing$"),
         ("mine.py:thing", r"^--bus .*: the dict that thing\(\) returned is not a bus: it lacks .*publish.*ports\.Bus"),
-        ("redis://user:secret", r"^--bus: no extension has buses .* or MODULE:FUNCTION \(a bus of your own\)$"),
+        *(
+            (url, r"^--bus: no extension has buses .* or MODULE:FUNCTION \(a bus of your own\)$")
+            for url in ("redis://user:secret", "nats:local", "NATS:local", "tls:local", "sqlite:tasks", "mine.py:")
+        ),
     ],
 )
 async def test_what_is_no_bus_stops_the_start(bus: str, rule: str) -> None:
@@ -141,7 +144,18 @@ async def test_what_is_no_bus_stops_the_start(bus: str, rule: str) -> None:
 
 @pytest.mark.parametrize(
     "url",
-    ["memory", "memory:x", "sqlite:tasks", "postgres:tasks", "redis://x", "redis://user:secret", "mine:", ":f"],
+    [
+        "memory",
+        "memory:x",
+        "sqlite:tasks",
+        "postgres:tasks",
+        "Postgresql:tasks",
+        "nats:x",
+        "redis://x",
+        "redis://user:secret",
+        "mine:",
+        ":f",
+    ],
 )
 def test_a_mistyped_url_is_not_taken_for_a_module(url: str) -> None:
     with pytest.raises(SettingsError, match=r"memory: \(keeps nothing\) or MODULE:FUNCTION \(a store of your own\)$"):

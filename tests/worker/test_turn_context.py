@@ -220,3 +220,19 @@ async def test_a_result_that_is_on_its_way_is_not_canceled() -> None:
     turn.context.on_committed(1)
     await ending
     assert turn.frames[-1].turn_end.status.state == states.COMPLETED
+
+
+async def test_calls_are_answered_by_their_numbers() -> None:
+    turn = Turn()
+    given = [wk.TaskCall(turn_id="child", number=number, get=pb.GetTaskRequest(id="a")) for number in (7, 8, 9)]
+    calls = [asyncio.create_task(turn.context.call(call)) for call in given]
+    await turn.sent(3)
+    assert [(frame.task_call.turn_id, frame.task_call.number) for frame in turn.frames] == [
+        ("turn", number) for number in (7, 8, 9)
+    ]
+    calls[0].cancel()
+    await asyncio.wait([calls[0]])
+    for number in (9, 8, 7):
+        for error in ("first", "second"):  # which has no effect
+            turn.context.on_call_result(wk.TaskCallResult(number=number, error=f"{error} {number}"))
+    assert [(await call).error for call in calls[1:]] == ["first 8", "first 9"]

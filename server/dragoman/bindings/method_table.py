@@ -21,7 +21,9 @@ from google.protobuf.message_factory import GetMessageClass
 
 from dragoman.bindings import event_encoders
 from dragoman.bindings.event_encoders import EncodeResults, StreamEncoders
+from dragoman.core.access.identity import Caller
 from dragoman.core.agent_sources import FileForm
+from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.core.task.cursors import MAX_PAGE_SIZE
 from dragoman.runtime import Operations
 from dragoman.runtime.push_configs import MAX_CONFIG_PAGE_SIZE
@@ -145,6 +147,10 @@ class RpcRow(DialectRow):
         if self.dialect is Dialect.V1:
             return event_encoders.V1_STREAM_ENCODERS
         return event_encoders.V03_BASE64_STREAM_ENCODERS if base64_files else event_encoders.V03_STREAM_ENCODERS
+
+    def waits_for_auth(self, caller: Caller) -> bool:
+        """Whether a stream goes on at AUTH_REQUIRED: Google's form, which is `a2a.v1` with an agent's resource name."""
+        return self.dialect is Dialect.V03 and caller.owner.scope != DEFAULT_SCOPE
 
     @property
     def json(self) -> protojson.JsonDialect:

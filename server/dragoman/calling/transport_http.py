@@ -23,6 +23,7 @@ from dragoman.calling.transport import (
     no_wire_trace,
 )
 from dragoman.core.errors import A2AError
+from dragoman.core.media_types import bare_type
 from dragoman.wire import client_operations
 from dragoman.wire.cards import remote_card
 from dragoman.wire.cards.remote_card import Interface
@@ -108,8 +109,7 @@ class HttpTransport:
         async with self._open(call, {"Accept": SSE_MEDIA_TYPE, **headers}, self._limits.idle_timeout) as response:
             if response.status == 204:  # the task has ended, without an event that was not received
                 return
-            media_type = response.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if media_type != SSE_MEDIA_TYPE:
+            if bare_type(response.headers.get("content-type", "")) != SSE_MEDIA_TYPE:
                 # An error, or the only event of the stream as plain JSON.
                 result = self._result(response.status, response.headers, await self._read_json(response))
                 yield cast(pb.StreamResponse, self._decode(call.operation, result))

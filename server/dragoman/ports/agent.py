@@ -13,6 +13,7 @@ from dragoman.core.names import Owner
 from dragoman.core.task.log import ArtifactChange, StatusChange
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal, StepRecord
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -181,6 +182,9 @@ class TurnContext(Protocol):
 
     def report_usage(self, report: UsageReport) -> None:
         """Adds reported usage, without waiting for the commit. Safe from any thread."""
+
+    async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
+        """Creates, continues, reads or cancels a task of this agent as the `principal`. Raises or returns A2AError."""
 
     def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         """Yields messages that arrive during the turn, each once and in order; waits for more."""

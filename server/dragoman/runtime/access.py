@@ -269,6 +269,7 @@ class Call:
     names_tasks: bool = False  # whether the caller chooses task ids: a message for an unknown task creates it (A2A 0.1)
     shows_tokens: bool = False
     """Whether a push configuration is shown with its token, to the principal that set it, and its scheme described."""
+    describes_schemes: bool = False  # whether the scheme of a push configuration may have a description
     answers_question: bool = False
     """Whether the message answers a question: it is rejected while a turn runs, as nothing is asked then."""
     operator: Identity | None = None  # the operator who makes the call in the caller's name

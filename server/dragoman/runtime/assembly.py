@@ -8,14 +8,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
+from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Identity
 from dragoman.core.audit import AuditLevel
+from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import Quotas
+from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.maintenance import RetentionPolicy
 from dragoman.ids import IDS
 from dragoman.ports import Agent, Bus, Store
 from dragoman.ports.tracing import Tracer
-from dragoman.runtime.access import Access, Admission, Limits
+from dragoman.runtime.access import Access, Admission, Call, Limits
 from dragoman.runtime.cancel import CancelOperation
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.lease import LOOP_TIMEOUT, Lease, LoopCheck, watch_lease
@@ -38,6 +40,8 @@ from dragoman.runtime.sessions import LEASE_SECONDS, BlockedLoop, ClaimRecovery,
 from dragoman.runtime.turn.context import TurnOptions, TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import Background, Component, Polling, polling, running
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,23 @@ class Operations:
     read: ReadOperations
     cancel: CancelOperation
     push_configs: PushConfigOperations
+
+    async def call_of_turn(self, record: TaskRecord, principal: str, request: wk.TaskCall) -> wk.TaskCallResult:
+        """Makes a call of the agent that runs a task, as the principal that sent the message of its turn."""
+        identity = Identity(principal)
+        call = Call(replace(self.access.creator(record), identity=identity), dialect=record.dialect, names_tasks=True)
+        self.admission.check_rate(identity)
+        match request.WhichOneof("call"):
+            case "get":
+                task = pb.Task.FromString(await self.read.get_task(call, request.get))
+            case "cancel":
+                task = pb.Task.FromString(await self.cancel.cancel_task(call, request.cancel))
+            case "send" if request.send.message.task_id:
+                request.send.configuration.return_immediately = True
+                task = pb.SendMessageResponse.FromString(await self.send.send_message(call, request.send)).task
+            case _:
+                raise InvalidParams("task_call: set one of get, cancel, and send with a message.task_id")
+        return wk.TaskCallResult(task=task)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +184,8 @@ class _Session:
 class _Turns:
     """The parts that run turns, and follow their events."""
 
+    operations: Operations  # set before a turn begins, which may call them
+
     def __init__(self, ports: Ports, config: RuntimeConfig, session: _Session) -> None:
         store, bus, timings, clock = ports.store, ports.bus, config.timings, config.clocks.monotonic
         run_lease = session.run_lease
@@ -180,7 +203,8 @@ class _Turns:
         wake_pushes = self.push_scheduler.wake if self.push_scheduler else None
         log = self.event_log = EventLog(store, bus, wake_pushes, run_lease, timings.store_retry, claims, self.health)
         self.reaper = Reaper(store, bus, log, session.number, agents, renew, clock, config.blocked)
-        services = TurnServices(store, log, config, run_lease)
+        call = lambda *of_turn: self.operations.call_of_turn(*of_turn)  # noqa: E731, PLW0108  # they come later
+        services = TurnServices(store, log, config, call, run_lease)
         run_turns = config.run_turns if ports.tracer is None else TracedTurns(store, ports.tracer).run
         self.scheduler = Scheduler(services, bus, agents, session.number, run_turns)
         poll = timings.claim_poll_interval
@@ -232,6 +256,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         CancelOperation(store, bus, event_log, feeds, scheduler, specs, on_action, timings, config.cancel_wait),
         push_configs,
     )
+    turns.operations = operations
     count_deliveries = push_scheduler.delivery_count if push_scheduler else lambda _: 0
     runtime = Runtime(
         store,

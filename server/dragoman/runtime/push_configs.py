@@ -104,7 +104,7 @@ class PushConfigOperations:
     async def _put(
         self, call: Call, record: TaskRecord, requested: pb.TaskPushNotificationConfig, default_id: str
     ) -> bytes:
-        config = self.checked_config(requested, default_id, call.dialect, inline=False)
+        config = self.checked_config(requested, default_id, call, inline=False)
         try:
             stored = await self.store.pushes.put(record.ref, config)
         except AppendRejected as rejected:
@@ -115,11 +115,11 @@ class PushConfigOperations:
         return self._shown(call, stored).SerializeToString()
 
     def checked_config(
-        self, requested: pb.TaskPushNotificationConfig, default_id: str, dialect: str, *, inline: bool
+        self, requested: pb.TaskPushNotificationConfig, default_id: str, call: Call, *, inline: bool
     ) -> PushConfig:
         """The configuration of a request, or `inline` that of a send, with encrypted secrets. Raises as `create`."""
         options = self.check_enabled()
-        prefix = options.encoder.field_prefix(dialect, inline=inline)
+        prefix = options.encoder.field_prefix(call.dialect, inline=inline)
         if requested.id:
             configuration.check_push_config_id(requested.id, prefix)
         config = PushConfig(
@@ -128,9 +128,9 @@ class PushConfigOperations:
             token=requested.token,
             scheme=requested.authentication.scheme,
             credentials=requested.authentication.credentials,
-            dialect=dialect,
+            dialect=call.dialect,
         )
-        configuration.check_push_config(config, prefix)
+        configuration.check_push_config(config, prefix, described=call.describes_schemes)
         try:
             options.outbound.check_url(config.url)
         except OutboundForbidden as error:

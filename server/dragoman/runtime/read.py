@@ -160,7 +160,7 @@ def _is_over(call: Call, record: TaskRecord) -> bool:
 def ends_stream(call: Call, state: int, turn_ended: bool) -> bool:
     """Whether a stream ends with a task in this state, or with its turn.
 
-    The turn counts except on Google's form of 0.3, where AUTH_REQUIRED neither interrupts nor ends a task.
+    The turn counts except in Google's form of 0.3, where AUTH_REQUIRED neither interrupts nor ends a task.
     """
     return state in states.TERMINAL or (turn_ended and not (call.waits_for_auth and state == states.AUTH_REQUIRED))
 

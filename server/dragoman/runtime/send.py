@@ -129,7 +129,7 @@ class AppendBuilder:
         if has_push_config:
             # Without an id it gets the task's: a client that sends it with each message of a task has one webhook.
             requested = configuration.task_push_notification_config
-            change.push_config = self.push_configs.checked_config(requested, message.task_id, call.dialect, inline=True)
+            change.push_config = self.push_configs.checked_config(requested, message.task_id, call, inline=True)
         change.idempotency_key = idempotency_key
         change.quota = self.admission.quota(caller.identity, caller.agent, caller.owner.scope)
         return change
@@ -268,6 +268,7 @@ class SendOperations:
         """
         configuration = request.configuration
         history = history_length(configuration, "configuration.historyLength")
+        name = request.message.task_id if call.names_tasks else ""
         limit = self.limits.blocking_wait
         deadline = asyncio.get_running_loop().time() + min(limit if call.timeout is None else call.timeout, limit)
         waits = not (
@@ -289,7 +290,7 @@ class SendOperations:
             if waits:
                 self.admission.close_stream(call.caller.identity)
         if task is None:
-            task = (await read_stored_task(self.store, result, history)).task
+            task = (await read_stored_task(self.store, result, history, name)).task
         return frames.frame(1, task)
 
     async def send_streaming_message(self, call: Call, request: pb.SendMessageRequest) -> EventStream:
@@ -300,6 +301,7 @@ class SendOperations:
         """
         check_streaming(self.appends.agents[call.caller.agent])
         history = history_length(request.configuration, "configuration.historyLength")
+        name = request.message.task_id if call.names_tasks else ""
         self.admission.open_stream(call.caller.identity)
         try:
             change = await self.appends.build(call, request)
@@ -320,7 +322,7 @@ class SendOperations:
                     if result.created and history is None:
                         event = result.events[0]
                     else:
-                        snapshot = await read_stored_task(self.store, result, history)
+                        snapshot = await read_stored_task(self.store, result, history, name)
                         record, event = snapshot.record, task_event(snapshot)
                     ended = ends_stream(call, record.state, not record.has_open_turn)
                     yield subscriber.start_with(event)
@@ -469,10 +471,14 @@ async def direct_reply(result: SendResult) -> pb.Message | None:
     return await asyncio.shield(result.runner.context.first_response)
 
 
-async def read_stored_task(store: Store, result: SendResult, history: int | None) -> TaskSnapshot:
-    """The task of a stored message: as it is, or as `known_task` while the store is unavailable."""
+async def read_stored_task(store: Store, result: SendResult, history: int | None, name: str = "") -> TaskSnapshot:
+    """The task of a stored message: as it is, or as `known_task` while the store is unavailable.
+
+    `name`: the id by which its client knows it (0.1), which it may have lost by a restart.
+    """
     try:
-        return await read_task(store, result.record.ref, history=history)
+        snapshot = await read_task(store, result.record.ref, history=history)
+        return replace(snapshot, task=snapshot.task + frames.text(1, name)) if name else snapshot  # the last id counts
     except Unavailable as error:
         return known_task(result, history, error)
 

@@ -26,7 +26,7 @@ from dragoman.core.net.addresses import AllowEntry, is_loopback_host, parse_allo
 from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
 from dragoman.runtime.access import BLOCKING_DEFAULTS, BlockingDefault
-from dragoman.settings.extensions import installed_extensions, store_schemes
+from dragoman.settings.extensions import bus_schemes, installed_extensions, store_schemes
 
 T = TypeVar("T")
 
@@ -40,16 +40,18 @@ def store_kind(url: str) -> str:
         return "sqlite"
     if url == "memory:":
         return "memory"
-    schemes = {"sqlite", "memory", *store_schemes(), *(extension.name for extension in installed_extensions())}
-    if is_function(url) and url.rpartition(":")[0] not in schemes:  # `sqlite:tasks` is a mistyped URL
+    if is_function(url):
         return "own"
     raise ValueError(f'"{without_password(url)}" is not the URL of a store; use {store_url_formats()}')
 
 
 def is_function(text: str) -> bool:
-    """Whether a text is MODULE:FUNCTION, which opens a store or bus of one's own."""
+    """Whether a text is MODULE:FUNCTION, which opens a store or bus of one's own. `nats:foo` is a mistyped URL."""
     name, colon, function = text.rpartition(":")
-    return bool(colon and name) and "://" not in name and all(part.isidentifier() for part in function.split("."))
+    if not (colon and name) or "://" in name or not all(part.isidentifier() for part in function.split(".")):
+        return False
+    names = (extension.name for extension in installed_extensions())
+    return name.lower() not in {"sqlite", "memory", *store_schemes(), *bus_schemes(), *names}
 
 
 def store_url_formats() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import ModuleType
@@ -108,11 +109,21 @@ async def open_embedded(
             finally:
                 GIVEN_FUNCTIONS.reset(reset)
         except (SettingsError, LoadError) as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(_OPTION.sub(_argument, str(error))) from error
         except StartError as error:
-            raise RuntimeError(str(error)) from error
+            raise RuntimeError(_OPTION.sub(_argument, str(error))) from error
         yield app
         await app.drain(settings.limits.drain)
+
+
+_OPTION: Final = re.compile(r"`[^`]*`|--([a-z][a-z-]+)(?: ([A-Z]{2,}(?::[A-Z]+)?|\w+://\S*[\w/]))?")
+"""A command, or an option outside of one, with a placeholder or a URL behind it."""
+
+
+def _argument(found: re.Match[str]) -> str:
+    """The argument of a function that an option is."""
+    command, option, value = found.group(0, 1, 2)
+    return option.replace("-", "_") + (f'="{value}"' if value else "") if option else command
 
 
 def _target(option: str, function: Any) -> str:

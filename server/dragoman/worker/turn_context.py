@@ -74,6 +74,7 @@ class RemoteTurnContext:
         self._received_messages: deque[wk.MessageArrived] = deque()
         self._message_requested = False
         self._message_received = asyncio.Event()
+        self._calls: dict[int, asyncio.Future[wk.TaskCallResult]] = {}
 
     def refuse_cancel(self, reason: str) -> None:
         self._send_frame(cancel_refused=wk.CancelRefused(turn_id=self.turn_id, reason=reason))
@@ -93,6 +94,20 @@ class RemoteTurnContext:
 
     def report_usage(self, report: UsageReport) -> None:
         self._send_frame(usage=wk.Usage(turn_id=self.turn_id, tokens=report.tokens, cost=report.cost, key=report.key))
+
+    async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
+        result: asyncio.Future[wk.TaskCallResult] = self._loop.create_future()
+        self._calls[call.number], call.turn_id = result, self.turn_id  # its numbers are those of the child process
+        self._send_frame(task_call=call)
+        try:
+            return await result
+        finally:
+            del self._calls[call.number]
+
+    def on_call_result(self, result: wk.TaskCallResult) -> None:
+        """Handles the answer to a call."""
+        if (waiting := self._calls.get(result.number)) is not None and not waiting.done():
+            waiting.set_result(result)
 
     async def incoming(self) -> AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]]:
         while True:

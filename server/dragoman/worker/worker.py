@@ -152,6 +152,8 @@ class Worker:
                 turn.on_committed(frame.committed.number)
             case "message_arrived":
                 turn.on_message(frame.message_arrived)
+            case "task_call_result":
+                turn.on_call_result(frame.task_call_result)
             case "cancel":
                 turn.cancel(frame.cancel.reason, frame.cancel.metadata.SerializeToString())
             case "stopping":

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from tests.agents.turn_context import RecordingTurnContext, state_of, status_text
@@ -62,6 +63,19 @@ async def test_a_turn_has_the_fields_of_its_task_and_request() -> None:
     assert turn.history == [question]
     assert turn.question == question
     assert turn.message is turn_context.message
+
+
+async def test_integral_numbers_of_the_message_s_metadata_are_int() -> None:
+    values: dict[str, Any] = {
+        "big": 9007199254740991,
+        "least": -9007199254740991,
+        "half": 0.5,
+        "inner": {"list": [1, True, None]},
+    }
+    turn_context = RecordingTurnContext("x")
+    turn_context.message.metadata.update(values)
+    assert repr(dict(sorted(make_turn(turn_context).message_metadata.items()))) == repr(dict(sorted(values.items())))
+    assert make_turn(RecordingTurnContext("x")).message_metadata == {}
 
 
 async def test_the_fields_of_an_empty_message_are_empty() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Any, Final
+
+from aiohttp import ClientSession
 
 from dragoman.client.calls import Client
 from dragoman.core.task import states
@@ -30,6 +32,13 @@ def status_text(task: pb.Task) -> str:
     message = task.status.message
     assert not message.parts or (message.task_id, message.context_id) == (task.id, task.context_id)
     return "".join(part.text for part in message.parts)
+
+
+async def tasks_in(http: str, context: str) -> list[Any]:
+    """The tasks of a conversation at a server, the newest first, as JSON."""
+    url = f"{http}/tasks?includeArtifacts=true&contextId={context}"
+    async with ClientSession(headers={"A2A-Version": "1.0"}) as session, session.get(url) as response:
+        return list((await response.json())["tasks"])
 
 
 async def wait_for_state(client: Client, task: str, state: int) -> pb.Task:

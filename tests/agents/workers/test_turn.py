@@ -17,6 +17,7 @@ from tests.conftest import set_timings
 from tests.eventually import eventually
 
 from dragoman.client.calls import Client, message
+from dragoman.client.options import CallOptions
 from dragoman.core.task import states
 from dragoman.runtime.scheduler import Backlog
 from dragoman.runtime.timings import Timings
@@ -349,3 +350,80 @@ async def test_of_two_turns_that_write_the_context_state_the_second_fails(opened
             await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turns[task.id], status=status, state_update=update))
             await wait_for_state(client, task.id, states.COMPLETED if task is first else states.FAILED)
         assert status_text(await client.get(second.id)).startswith("CONTEXT_CHANGED: ")
+
+
+def reads(turn: str, number: int, task: str) -> wk.TaskCall:
+    return wk.TaskCall(turn_id=turn, number=number, get=pb.GetTaskRequest(id=task))
+
+
+async def test_a_turn_creates_reads_and_cancels_tasks_of_its_caller(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
+        sending = asyncio.create_task(client.send(message("first")))
+        turn = (await fake_worker.receive("turn_start")).turn_id
+        request = pb.SendMessageRequest(message=message("second", task="chosen"), metadata={"n": 1})
+        await fake_worker.send(task_call=wk.TaskCall(turn_id=turn, number=1, send=request))
+        created = await fake_worker.receive("task_call_result")
+        assert (created.number, created.task.id, created.task.status.state) == (1, "chosen", states.SUBMITTED)
+        await fake_worker.send(task_call=reads(turn, 2, "chosen"))
+        read = await fake_worker.receive("task_call_result")
+        assert (read.number, read.task) == (2, created.task)
+        assert (await client.get("chosen")).history[0].parts[0].text == "second"
+        await fake_worker.send(task_call=wk.TaskCall(turn_id=turn, number=3, cancel=pb.CancelTaskRequest(id="chosen")))
+        assert (await fake_worker.receive("task_call_result")).task.status.state == states.CANCELED
+        await fake_worker.end(turn)
+        assert (await sending).task.status.state == states.COMPLETED
+
+
+RULE = "task_call: set one of get, cancel, and send with a message.task_id"
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "reason"),
+    [
+        ({"get": pb.GetTaskRequest(id="nope")}, "Task not found", "TASK_NOT_FOUND"),
+        ({"send": pb.SendMessageRequest(message=message("x"))}, RULE, "INVALID_PARAMS"),
+        ({}, RULE, "INVALID_PARAMS"),
+    ],
+)
+async def test_a_call_that_is_rejected_says_why_and_the_turn_goes_on(
+    opened: Open, call: dict[str, Any], error: str, reason: str
+) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
+        sending = asyncio.create_task(client.send(message("first")))
+        turn = (await fake_worker.receive("turn_start")).turn_id
+        await fake_worker.send(task_call=wk.TaskCall(turn_id=turn, number=7, **call))
+        rejected = await fake_worker.receive("task_call_result")
+        assert (rejected.number, rejected.error, rejected.reason) == (7, error, reason)
+        assert not rejected.HasField("task")
+        await fake_worker.end(turn)
+        assert (await sending).task.status.state == states.COMPLETED
+
+
+async def test_tasks_of_other_principals_are_not_found_by_a_turn(opened: Open) -> None:
+    async with opened(token="secret", public_agents=["*"]) as app:
+        credentials = {"authorization": "Bearer secret"}
+        async with (
+            connected_worker(str(app.grpc), credentials) as fake_worker,
+            Client(str(app.grpc), agent="desk", options=CallOptions(token="secret")) as known,
+            Client(str(app.grpc), agent="desk") as stranger,
+        ):
+            await fake_worker.register(registration(), credit=2)
+            of_known = (await known.send(message("mine"), configuration=NOW)).task.id
+            await fake_worker.receive("turn_start")
+            sending = asyncio.create_task(stranger.send(message("theirs")))
+            turn = (await fake_worker.receive("turn_start")).turn_id
+            await fake_worker.send(task_call=reads(turn, 1, of_known))
+            assert (await fake_worker.receive("task_call_result")).reason == "TASK_NOT_FOUND"
+            await fake_worker.end(turn)
+            await sending
+
+
+async def test_more_calls_without_an_answer_than_allowed_fail_their_turn(
+    opened: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dragoman.agents.workers.turn.MAX_TASK_CALLS", 0)
+    async with opened() as app, connected(app) as (fake_worker, client):
+        sending = asyncio.create_task(client.send(message("first")))
+        turn = (await fake_worker.receive("turn_start")).turn_id
+        await fake_worker.send(task_call=reads(turn, 1, "x"))
+        assert "task_call: 0 calls have no answer yet; wait for one" in status_text((await sending).task)

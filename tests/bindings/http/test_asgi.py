@@ -9,6 +9,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from starlette.middleware.base import BaseHTTPMiddleware, RequestResponseEndpoint
+from starlette.requests import Request
+from starlette.responses import Response
 from tests.bindings.fake_service import TASK, FakeService, chunk_event, make_cards, status_event, task_event
 
 from dragoman.bindings.http.asgi import UNSENT_BYTES, request_head, split_path
@@ -189,7 +192,24 @@ async def test_a_disconnect_cancels_a_stream_and_a_call(method: str) -> None:
         host.disconnect()
         await task
         await service.abandoned.wait()
-    assert not host.is_complete
+    assert host.is_complete is (method == "POST")  # the host's middleware wants a response, which nobody reads
+    assert host.status == (499 if method == "POST" else 200)
+
+
+async def test_a_client_that_leaves_before_the_response_is_no_fault_for_middleware_of_starlette() -> None:
+    service, host = FakeService(asyncio.Event()), Host("POST", "/message:send")
+    host.body(json.dumps(SEND).encode())
+
+    async def passes(request: Request, call_next: RequestResponseEndpoint) -> Response:
+        return await call_next(request)
+
+    async with mounted(service) as serve:
+        middleware = BaseHTTPMiddleware(serve, passes)
+        task = asyncio.create_task(middleware(host.scope, host.receive, host.send))
+        await service.waiting.wait()
+        host.disconnect()
+        await task
+        await service.abandoned.wait()
 
 
 async def test_a_host_that_reports_the_disconnect_when_it_sends_cancels_too() -> None:

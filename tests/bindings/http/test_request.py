@@ -335,16 +335,39 @@ def test_a_delay_is_rounded_up_to_whole_seconds() -> None:
 
 @pytest.mark.parametrize(
     ("accept", "only_json"),
-    [("application/json", True), ("application/json, text/event-stream", False), ("*/*", False), ("", False)],
+    [
+        ("application/json", True),
+        ("Application/JSON;q=0.5", True),
+        ("application/json, text/event-stream", False),
+        ("application/json, Text/Event-Stream; q=0.1", False),
+        ("application/json, text/event-stream;q=0", True),
+        ("application/json-seq", False),
+        ("*/*", False),
+        ("", False),
+    ],
 )
 def test_a_client_that_accepts_json_alone_reads_no_stream(accept: str, only_json: bool) -> None:
     request = make_mocked_request("POST", "/", headers=CIMultiDict({"Accept": accept}))
     assert http_request.accepts_only_json(request) is only_json
 
 
+def test_several_accept_headers_are_one() -> None:
+    headers = CIMultiDict([("Accept", "application/json"), ("accept", "text/event-stream")])
+    request = make_mocked_request("POST", "/", headers=headers)
+    assert http_request.accepted(request) == {"application/json", "text/event-stream"}
+    assert not http_request.accepts_only_json(request)
+
+
 @pytest.mark.parametrize(
     ("accept", "only_streams"),
-    [("text/event-stream", True), ("application/json, text/event-stream", False), ("*/*", False), ("", False)],
+    [
+        ("text/event-stream", True),
+        ("Text/Event-Stream; q=1", True),
+        ("application/json, text/event-stream", False),
+        ("application/json;q=0.0, text/event-stream", True),
+        ("*/*", False),
+        ("", False),
+    ],
 )
 def test_a_client_that_accepts_streams_alone_reads_no_json(accept: str, only_streams: bool) -> None:
     request = make_mocked_request("POST", "/", headers=CIMultiDict({"Accept": accept}))

@@ -72,6 +72,8 @@ async def test_a_stream_without_events_ends_the_reconnects_of_an_event_source(
         ("", "*/*", True),
         ("?alt=sse", "application/json", False),
         ("", "text/event-stream, application/json", False),
+        ("", "Text/Event-Stream; q=1", False),
+        ("", "application/json, text/event-stream;q=0", True),
     ],
 )
 async def test_google_clients_get_an_array_unless_they_ask_for_events(query: str, accept: str, is_array: bool) -> None:

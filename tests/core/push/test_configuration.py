@@ -30,7 +30,7 @@ def test_a_valid_configuration_passes() -> None:
 def test_a_described_scheme_is_sent_as_its_name() -> None:
     described = {"bearerFormat": "JWT", "description": "two\nlines, and a comma"}
     config = replace(GOOD, scheme=describe_scheme("bearer", described))
-    check_push_config(config)
+    check_push_config(config, described=True)
     assert config.preferred_scheme == "bearer"
     assert scheme_description(config.scheme) == ("bearer", described)
 
@@ -54,7 +54,6 @@ def test_a_described_scheme_is_sent_as_its_name() -> None:
         ({"scheme": 'Bearer\n{"X-Evil": "1"}'}, "authentication.scheme"),
         ({"scheme": "X Evil\n{}"}, "authentication.scheme"),
         ({"scheme": '\n{"description": "of no scheme"}'}, "authentication.scheme"),
-        ({"scheme": describe_scheme("Bearer", {"description": "x" * 5000})}, "authentication"),
         ({"scheme": "x" * 600}, "authentication.scheme"),
     ],
 )
@@ -65,6 +64,16 @@ def test_an_invalid_configuration_is_rejected_with_the_field(change: dict[str, s
     assert violation.field == f"configuration.{field}"
     for secret in (GOOD.token, GOOD.credentials, "X-Evil"):
         assert secret not in refused.value.message
+
+
+def test_a_description_has_a_limit_and_is_none_of_a_caller() -> None:
+    config = replace(GOOD, scheme=describe_scheme("Bearer", {"description": "short"}))
+    check_push_config(config, described=True)
+    with pytest.raises(InvalidParams, match=r"^authentication\.scheme: must be an HTTP authentication scheme"):
+        check_push_config(config)
+    long = replace(GOOD, scheme=describe_scheme("Bearer", {"description": "x" * 5000}))
+    with pytest.raises(InvalidParams, match=r"^authentication: bearerFormat and description must have at most 4096"):
+        check_push_config(long, described=True)
 
 
 @given(st.text())

@@ -17,9 +17,10 @@ from typing import Final
 import pytest
 from google.protobuf.json_format import MessageToDict
 from tests.agents.workers.fake_worker import connected_worker, registration
-from tests.agents.workers.tasks import NOW, status_text, texts, wait_for_state, wait_for_text
+from tests.agents.workers.tasks import NOW, status_text, tasks_in, texts, wait_for_state, wait_for_text
 from tests.agents.workers.worker_process import worker_process
 from tests.cli.server import PROCESS_TIMEOUT, Server, clean_environment, serving
+from tests.docs.protocol_client import Page
 from tests.eventually import eventually_blocking
 from typer.testing import CliRunner
 
@@ -79,12 +80,46 @@ async def test_metadata_that_a_worker_sets_in_its_storage_is_that_of_the_task(se
 @pytest.mark.parametrize("length", [7, 0])
 async def test_a_worker_gets_what_the_request_has_and_nothing_of_other_tasks(server: Server, length: int) -> None:
     request = message("given")
-    request.metadata.update({"n": 1, "big": 9007199254740991, "half": 0.5})
+    values = {"big": 9007199254740991, "half": 0.5, "n": 1}
+    request.metadata.update(values)
+    request.parts.add().data.struct_value.update({"values": values, "list": [1, -2]})
     configuration = pb.SendMessageConfiguration(history_length=length)
     async with Client(server.grpc) as client:
         task = (await client.send(request, configuration=configuration, metadata={"m": [2]})).task
-    given = f"({length}, {{'m': [2]}}, {{'big': 9007199254740991, 'half': 0.5, 'n': 1}}) (None, None)"
+    data = {"list": [1, -2], "values": values}
+    given = f"{(length, {'m': [2]}, values, [data])} (None, None)"
     assert texts(task)["output"] == given
+
+
+async def test_a_worker_runs_and_reads_another_task_of_its_caller(server: Server) -> None:
+    async with Client(server.grpc) as client:
+        first = (await client.send(message("delegate echo there"))).task
+        assert texts(first) == {"output": "completed there"}
+    (delegated,) = await tasks_in(server.http, f"of-{first.context_id}")
+    assert delegated["artifacts"][0]["parts"][0]["text"] == "there"
+
+
+async def test_a_worker_cancels_another_task_of_its_caller_and_learns_that_there_is_none(server: Server) -> None:
+    async with Client(server.grpc) as client:
+        task = (await client.send(message("hang"), configuration=NOW)).task.id
+        await wait_for_text(client, task)
+        assert (await client.send(message(f"recall {task}"))).task.status.state == states.COMPLETED
+        assert (await wait_for_state(client, task, states.CANCELED)).history[-1].parts[0].text == "recalled"
+        failed = (await client.send(message("recall nope"))).task
+    assert status_text(failed) == 'LookupError: there is no task "nope" of this caller'
+
+
+async def test_the_last_message_of_a_question_joins_the_history_with_its_answer(server: Server) -> None:
+    Page("../../how-to/executors.md").says("callers see a question (`input-required`) in the status until its answer")
+    Page("../../how-to/migrating-from-fasta2a.md").says("in `status.message`, and in `history` from its answer on")
+    Page("../../explanation/decisions.md").says("A question stays in the status and joins the history with its answer")
+    async with Client(server.grpc) as client:
+        task = (await client.send(message("ask"))).task
+        assert (task.status.state, status_text(task)) == (states.INPUT_REQUIRED, "which one?")
+        first = [one.parts[0].text for one in task.history]
+        assert (first[0], first[-1], "which one?" in first) == ("ask", "one or two?", False)
+        answered = (await client.send(message("echo two", task=task.id))).task
+    assert [one.parts[0].text for one in answered.history][: len(first) + 2] == [*first, "which one?", "echo two"]
 
 
 async def test_a_worker_may_cancel_its_own_task(server: Server) -> None:
@@ -237,6 +272,8 @@ async def test_a_worker_can_run_an_executor(tmp_path: Path) -> None:
         with worker_process("--executor-retries", "1", server=server.grpc, cwd=tmp_path, app=executor) as worker:
             async with Client(server.grpc) as client:
                 assert texts((await client.send(message("echo far"))).task) == {"output": "far"}
+                delegated = (await client.send(message("delegate echo farther"))).task
+                assert texts(delegated) == {"output": "completed farther"}
                 died = (await client.send(message("die"))).task
                 assert status_text(died).startswith("INTERRUPTED")
                 again = (await client.send(message(f"once {tmp_path / 'died'}"))).task

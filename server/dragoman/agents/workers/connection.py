@@ -162,7 +162,7 @@ class WorkerConnection:
                 self._add_credit(frame.credit)
             case "drain":
                 self._drain()
-            case "events" | "message_request" | "cancel_refused" | "usage" | "turn_end" as kind:
+            case "events" | "message_request" | "cancel_refused" | "task_call" | "usage" | "turn_end" as kind:
                 self._dispatch_to_turn(getattr(frame, kind).turn_id, kind, frame)
             case "hello":
                 raise InvalidParams.field("hello", "was sent before; send it once, as the first frame")

@@ -12,7 +12,7 @@ import orjson
 
 from dragoman.agents import values
 from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, message_of
-from dragoman.core.errors import InvalidAgentResponse
+from dragoman.core.errors import A2AError, InvalidAgentResponse
 from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, ArtifactChange, StatusChange
@@ -20,6 +20,8 @@ from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_P
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, Pause, StateUpdate, TurnContext, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import decode_step, encode_step
+from dragoman.wire.dialects import Dialect
+from dragoman.wire.errors import codes
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -28,6 +30,7 @@ log = logging.getLogger("dragoman.workers")
 SendToWorker = Callable[[wk.ConnectResponse], None]
 
 STEP_STATES: Final = frozenset(int(state) for state in StepState)
+MAX_TASK_CALLS: Final = 100  # calls of a turn that have no answer yet
 MAX_PAUSE_ERROR_CHARS: Final = 2_000  # of the error of a step or of an attempt; the rest is cut off
 MAX_RELEASE_REASON_CHARS: Final = 200  # of the reason for which a worker returns a turn; the rest is cut off
 
@@ -54,6 +57,7 @@ class RemoteTurn:
         self._commit_task: asyncio.Task[None] | None = None
         self._incoming: AsyncIterator[tuple[pb.Message, pb.SendMessageRequest]] | None = None
         self._message_task: asyncio.Task[None] | None = None
+        self._call_tasks: set[asyncio.Task[None]] = set()
         self._stopping_sent = False
         self.was_refused = False  # the worker has returned it without having begun it
 
@@ -70,6 +74,8 @@ class RemoteTurn:
                     if not frame.cancel_refused.reason:
                         raise InvalidAgentResponse("cancel_refused.reason is required, because clients see it")
                     self.turn_context.refuse_cancel(frame.cancel_refused.reason)
+                case "task_call":
+                    self._start_call(frame.task_call)
                 case "usage":
                     self._count_usage(frame.usage)
                 case "turn_end":
@@ -124,6 +130,21 @@ class RemoteTurn:
         message, envelope = await anext(self._incoming)
         arrived = wk.MessageArrived(turn_id=self.id, message=message, envelope=envelope)
         self._send(wk.ConnectResponse(message_arrived=arrived))
+
+    def _start_call(self, call: wk.TaskCall) -> None:
+        if len(self._call_tasks) >= MAX_TASK_CALLS:
+            raise InvalidAgentResponse(f"task_call: {MAX_TASK_CALLS} calls have no answer yet; wait for one")
+        task = self._spawn(self._answer_call(call), "calls")
+        self._call_tasks.add(task)
+        task.add_done_callback(self._call_tasks.discard)
+
+    async def _answer_call(self, call: wk.TaskCall) -> None:
+        try:
+            result = await self.turn_context.call(call)
+        except A2AError as error:
+            result = wk.TaskCallResult(error=error.message, reason=codes(error, Dialect.V1).reason)
+        result.turn_id, result.number = self.id, call.number
+        self._send(wk.ConnectResponse(task_call_result=result))
 
     def _on_turn_end(self, frame: wk.TurnEnd) -> None:
         match frame.WhichOneof("outcome"):
@@ -220,7 +241,7 @@ class RemoteTurn:
         self._cancel_tasks()
 
     def _cancel_tasks(self) -> None:
-        for task in (self._commit_task, self._message_task):
+        for task in (self._commit_task, self._message_task, *self._call_tasks):
             if task is not None:
                 task.cancel()
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Awaitable, Callable, MutableMapping
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote, unquote
 
@@ -119,7 +120,7 @@ class ResponseReader:
     def __init__(self, method: str) -> None:
         self._parser = httptools.HttpResponseParser(self)
         self._is_head = method == "HEAD"  # whose response has a length and no body
-        self._headers: list[tuple[bytes, bytes]] = []
+        self.headers: list[tuple[bytes, bytes]] = []
         self._messages: list[AsgiMessage] = []
         self.is_complete = False
 
@@ -131,11 +132,11 @@ class ResponseReader:
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if (lower := name.lower()) not in _NOT_RETURNED:
-            self._headers.append((lower, value))
+            self.headers.append((lower, value))
 
     def on_headers_complete(self) -> None:
         status = self._parser.get_status_code()
-        self._messages.append({"type": "http.response.start", "status": status, "headers": self._headers})
+        self._messages.append({"type": "http.response.start", "status": status, "headers": self.headers})
         if self._is_head:
             self.on_message_complete()
 
@@ -175,6 +176,11 @@ class AsgiExchange:
         (fault,) = await asyncio.gather(request, return_exceptions=True)
         if isinstance(fault, Exception) and not self._response.is_complete:
             raise fault
+        if fault is None and not self._response.headers:
+            # The client has left. Some middleware of Starlette wants a response nevertheless: nginx logs this one, 499.
+            with suppress(OSError):
+                await self._send({"type": "http.response.start", "status": 499, "headers": []})
+                await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _forward_request(self) -> None:
         """Forwards the request, then waits for a disconnect."""

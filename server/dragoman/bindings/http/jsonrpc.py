@@ -119,6 +119,7 @@ class JsonRpcExchange(HttpExchange):
             dialect=row.dialect.value,
             names_tasks=row.names_tasks,
             shows_tokens=row.shows_tokens and self.pipeline.operations.access.policy.knows(self.caller.identity),
+            describes_schemes=True,
             extensions=self.extensions,
         )
 

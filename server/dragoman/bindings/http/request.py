@@ -28,6 +28,7 @@ from dragoman.bindings.pipeline import (
 )
 from dragoman.bindings.stream_registry import StreamRegistry
 from dragoman.core.errors import ContentTypeNotSupported, InvalidRequest, PayloadTooLarge, Unauthenticated
+from dragoman.core.media_types import accepted_types
 from dragoman.core.task.log import Event
 from dragoman.runtime.feeds import EventStream
 from dragoman.wire import errors
@@ -40,6 +41,7 @@ T = TypeVar("T")
 AnyRequest = web.BaseRequest | PlainRequest
 
 JSON_CONTENT_TYPE: Final = "application/json"
+SSE_CONTENT_TYPE: Final = "text/event-stream"
 
 CURSOR_HEADER: Final = "Last-Event-ID"
 
@@ -142,13 +144,17 @@ def error_headers(error: Exception) -> dict[str, str]:
     return {"Retry-After": str(math.ceil(seconds))} if seconds else {}
 
 
+def accepted(request: AnyRequest) -> frozenset[str]:
+    """The media types that the `Accept` headers of a request name."""
+    return accepted_types(",".join(request.headers.getall("Accept", ())))
+
+
 def accepts_only_json(request: AnyRequest) -> bool:
-    accept = request.headers.get("Accept", "")
-    return JSON_CONTENT_TYPE in accept and "text/event-stream" not in accept
+    return JSON_CONTENT_TYPE in accepted(request) and SSE_CONTENT_TYPE not in accepted(request)
 
 
 def accepts_only_streams(request: AnyRequest) -> bool:
-    return request.headers.get("Accept", "").strip() == "text/event-stream"
+    return accepted(request) == {SSE_CONTENT_TYPE}
 
 
 def as_aiohttp(response: Response | web.StreamResponse) -> web.StreamResponse:

@@ -23,9 +23,11 @@ from dragoman.bindings.http.request import (
     CURSOR_HEADER,
     JSON_ARRAY_FRAMING,
     JSON_CONTENT_TYPE,
+    SSE_CONTENT_TYPE,
     SSE_FRAMING,
     AnyRequest,
     HttpExchange,
+    accepted,
     card_response,
     error_headers,
     idempotency_key,
@@ -35,11 +37,11 @@ from dragoman.bindings.method_table import GET_TASK, LIST_TASKS, SEND_MESSAGE, S
 from dragoman.bindings.pipeline import Pipeline, challenge_headers, check_version, event_adapter, request_task_id
 from dragoman.bindings.stream_registry import OpenStream
 from dragoman.core.errors import A2AError
-from dragoman.core.task import states
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import CachedResponse, cached_encoding
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
+from dragoman.runtime.read import ends_stream
 from dragoman.wire import errors
 from dragoman.wire.dialects import Dialect, json_mixed, json_proto, parts
 from dragoman.wire.errors import MethodNotAllowed
@@ -74,7 +76,7 @@ def media_type(request: AnyRequest, dialect: Dialect) -> str:
 
     Some clients do not parse application/a2a+json as JSON, so only those that accept it get it.
     """
-    if dialect is Dialect.V1 and A2A_JSON_CONTENT_TYPE in request.headers.get("Accept", ""):
+    if dialect is Dialect.V1 and A2A_JSON_CONTENT_TYPE in accepted(request):
         return A2A_JSON_CONTENT_TYPE
     return JSON_CONTENT_TYPE
 
@@ -175,7 +177,8 @@ class RestExchange(HttpExchange):
             leaves_blocking_open=row.leaves_blocking_open is not None
             and row.leaves_blocking_open(self._dialect_request),
             shows_finished=row.shows_finished,
-            waits_for_auth=self._route.is_google,
+            waits_for_auth=row.turn and row.waits_for_auth(self.caller),
+            describes_schemes=row.decode is None,
             dialect=dialect.value,
             extensions=self.extensions,
             cursor=self.headers.get(CURSOR_HEADER, ""),
@@ -235,12 +238,10 @@ class RestExchange(HttpExchange):
         encode = encoders.json if as_array else encoders.sse
         if not self._format.is_default:
             encode = self._format.stream_encoder(as_array=as_array)
-        adapt_event = event_adapter(self.extensions)
+        adapt_event, call = event_adapter(self.extensions), self.call()
 
         def encode_event(event: Event) -> bytes:
-            # In Google's form AUTH_REQUIRED is neither interrupted nor terminal: the stream goes on.
-            is_last = turn and event.ends and not (is_google and event.state == states.AUTH_REQUIRED)
-            return encode(adapt_event(event), is_last)
+            return encode(adapt_event(event), turn and event.ends and ends_stream(call, event.state, turn_ended=True))
 
         return await self.send_events(
             events,
@@ -325,4 +326,4 @@ def _wants_array(request: AnyRequest, response_format: ResponseFormat) -> bool:
     """Whether a client of Google's form wants a JSON array: unless `alt` or `Accept` asks for SSE."""
     if response_format.alt:
         return response_format.alt == "json"
-    return "text/event-stream" not in request.headers.get("Accept", "")
+    return SSE_CONTENT_TYPE not in accepted(request)

@@ -32,6 +32,7 @@ from dragoman.cli.serve.processes import SupervisorChannel, run_processes
 from dragoman.cli.serve.reload import Standby, StandbyEnded, app_argument, drain_for_reload, run_with_reload
 from dragoman.cli.standard_streams import write_if_possible
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.media_types import bare_type
 from dragoman.settings.extensions import installed_extensions
 from dragoman.settings.settings import Settings, SettingsError, load_settings
 from dragoman.supervision import Background, start_task
@@ -352,7 +353,7 @@ def curl_line(app: App, settings: Settings) -> str:
 
 def sample_part(spec: AgentSpec) -> dict[str, Any]:
     """Returns a part that an agent accepts: one of its own examples if it accepts text."""
-    modes = [mode.split(";")[0].strip().lower() for mode in spec.input_modes]
+    modes = [bare_type(mode) for mode in spec.input_modes]
     if any(mode in ("text/plain", "text/*", "text", "*/*", "*") for mode in modes):
         return {"text": next((example for skill in spec.skills for example in skill.examples), "hello")}
     for mode in modes:

@@ -59,8 +59,11 @@ class PushConfig:
             return ""
 
 
-def check_push_config(config: PushConfig, prefix: str = "") -> None:
-    """Raises InvalidParams for an invalid configuration. `prefix` precedes the names of its fields."""
+def check_push_config(config: PushConfig, prefix: str = "", *, described: bool = False) -> None:
+    """Raises InvalidParams for an invalid configuration. `prefix` precedes the names of its fields.
+
+    `described`: the scheme may have a description, because its reader refuses a line break of the caller.
+    """
     if not config.url:
         raise InvalidParams.field(f"{prefix}url", "is required")
     if len(config.url) > MAX_WEBHOOK_URL_LENGTH:
@@ -73,11 +76,11 @@ def check_push_config(config: PushConfig, prefix: str = "") -> None:
                 f"{prefix}{field}",
                 "must be printable ASCII without leading or trailing blanks, because it is sent in a header",
             )
-    name, description = scheme_description(config.scheme)
+    name, description = scheme_description(config.scheme) if described else (config.scheme, {})
     if sum(map(len, description.values())) > MAX_SCHEME_DESCRIPTION:
         text = f"bearerFormat and description must have at most {MAX_SCHEME_DESCRIPTION} characters together"
         raise InvalidParams.field(f"{prefix}authentication", text)
-    if len(name) > MAX_ID_LENGTH or not all(map(_HEADER_TOKEN.fullmatch, split_schemes(name))):
+    if len(name) > MAX_ID_LENGTH or not all(map(_HEADER_TOKEN.fullmatch, name.split(", ") if name else ())):
         raise InvalidParams.field(
             f"{prefix}authentication.scheme", "must be an HTTP authentication scheme, such as Bearer (RFC 9110 §11.1)"
         )

@@ -12,7 +12,7 @@ from dragoman.core.access.identity import Isolation
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.limits.quotas import NO_BUDGETS, NO_USAGE, TaskBudget, TaskBudgets, Usage, UsageReport
 from dragoman.core.names import Owner, task_id_of
-from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState
+from dragoman.core.task.log import Append, Appended, ArtifactChange, ClaimHeld, ContextState, TaskRecord
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import StepJournal
 from dragoman.ports import NO_CHANGE, Agent, LeaseLost, StateUpdate, Store, StoredMessage, is_called, is_remote
@@ -21,6 +21,7 @@ from dragoman.runtime.log import EventLog
 from dragoman.runtime.timings import DEFAULT_TIMINGS, SYSTEM_CLOCKS, Clocks, Timings
 from dragoman.runtime.turn.events import NO_COALESCING, Change, Coalesce, EventBatch, TaskProjection, with_metadata
 from dragoman.runtime.turn.finish import StopToken, TransitionChecker, TurnDeadlines, UsageTracker, with_working
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 NO_MESSAGE: Final = pb.Message()  # stands for a message that has not been read yet
@@ -60,6 +61,7 @@ class TurnServices:
     store: Store
     event_log: EventLog
     options: TurnOptions
+    call: Callable[[TaskRecord, str, wk.TaskCall], Awaitable[wk.TaskCallResult]]  # of a task's agent, as a principal
     lease: Lease | None = None  # of this process; None if no other process may act for it
 
 
@@ -241,6 +243,9 @@ class RunContext:
 
     def refuse_cancel(self, reason: str) -> None:
         self.cancel_refusal = reason
+
+    async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
+        return await self._services.call(self.record, self.principal, call)
 
     def report_usage(self, report: UsageReport) -> None:
         if threading.get_ident() == self.batch.loop_thread:

@@ -109,6 +109,9 @@ def read_push(value: dict[str, Any]) -> dict[str, Any]:
             raise FieldError("is required", "id")
         value = {**inner, "taskId": value.get("id") if task is None else task, "tenant": value.get("tenant")}
     authentication = value.get("authentication")
+    # After a line break a description would follow (`describe_scheme`); `repr`, because a list may hold anything.
+    if type(authentication) is dict and r"\n" in repr([authentication.get(key) for key in ("scheme", "schemes")]):
+        raise FieldError("must be an HTTP authentication scheme, such as Bearer", "scheme", "authentication")
     if type(authentication) is dict and "schemes" in authentication:
         schemes = authentication["schemes"]
         if type(schemes) is not list or not all(type(scheme) is str for scheme in schemes):

@@ -12,7 +12,7 @@ import pytest
 from dragoman import AgentError
 from dragoman.agents.functions import runner
 from dragoman.extensions.frameworks.child import turn as turns
-from dragoman.extensions.frameworks.child.turn import ExecutorTurn
+from dragoman.extensions.frameworks.child.turn import CallRejected, ExecutorTurn
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 DONE = "TASK_STATE_COMPLETED"
@@ -305,3 +305,40 @@ async def test_an_event_waits_while_too_many_bytes_are_unconfirmed(sent: SentFra
     assert not first.done()
     turn.abort()
     await first
+
+
+async def test_a_call_returns_the_task_none_for_an_unknown_id_and_raises_what_the_server_says(
+    turn: ExecutorTurn, sent: SentFrames
+) -> None:
+    calls = [asyncio.create_task(turn.call(get={"id": id})) for id in ("a", "b", "c")]
+    while len(sent.frames) < 3:
+        sent.event_sent.clear()
+        await sent.event_sent.wait()
+    assert sent.frames[0] == {"taskCall": {"turnId": "1", "number": "1", "get": {"id": "a"}}}
+    turn.on_call_result({"number": "1", "task": {"id": "a"}})
+    turn.on_call_result({"number": "2", "error": "Task not found", "reason": "TASK_NOT_FOUND"})
+    turn.on_call_result({"number": "3", "error": "too many requests", "reason": "RATE_LIMITED"})
+    assert await calls[0] == {"id": "a"}
+    assert await calls[1] is None
+    with pytest.raises(CallRejected, match="too many requests"):
+        await calls[2]
+
+
+async def test_a_hundred_calls_wait_at_once_and_a_canceled_one_counts_until_its_answer(
+    turn: ExecutorTurn, sent: SentFrames
+) -> None:
+    calls = [asyncio.create_task(turn.call(get={"id": "a"})) for _ in range(101)]
+    await asyncio.sleep(0)
+    assert len(sent.frames) == 100
+    calls[0].cancel()
+    await asyncio.wait([calls[0]])
+    assert len(sent.frames) == 100
+    sent.event_sent.clear()
+    turn.on_call_result({"number": "1", "task": {"id": "a"}})
+    await sent.event_sent.wait()
+    assert sent.frames[-1]["taskCall"]["number"] == "101"
+    turn.end({"state": DONE})
+    rejected = await asyncio.gather(*calls[1:], return_exceptions=True)
+    assert {type(one) for one in rejected} == {CallRejected}
+    with pytest.raises(CallRejected, match="the turn has ended"):
+        await turn.call(get={"id": "a"})

@@ -22,6 +22,11 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
         await self.storage.update_task(id, state="working", new_messages=[agent_message(str(os.getpid()))])
         if word == "die":
             os._exit(3)
+        if word == "ask":
+            questions = [agent_message("one or two?"), agent_message("which one?")]
+            task = await self.storage.update_task(id, state="input-required", new_messages=questions)
+            assert task["history"][-1]["parts"] == [{"text": "which one?"}]
+            return
         if word == "draft":
             draft = {"artifact_id": "draft", "parts": [{"text": "a draft"}]}
             await self.storage.update_task(id, state="input-required", new_artifacts=[draft])
@@ -38,7 +43,8 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
             task = await self.storage.load_task(id)
             task["metadata"][rest] = {"turns": len(task["metadata"])}
         if word == "given":
-            rest = str((params.get("history_length"), params.get("metadata"), params["message"].get("metadata")))
+            data = [part["data"] for part in params["message"]["parts"][1:]]
+            rest = str((params.get("history_length"), params.get("metadata"), params["message"].get("metadata"), data))
             others = await self.storage.load_task("nope"), await self.storage.load_context("never-seen")
             rest += f" {others}"
         if word == "withdraw":
@@ -49,6 +55,15 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
             event = {"status_update": {"task_id": id, "context_id": context, "status": status}}
             await self.broker.event_bus.emit(id, event)
             return
+        if word == "delegate":
+            other = f"of-{context}"  # both tasks write the state of their conversation
+            task = await self.storage.submit_task(other, user_message(rest))
+            await self.broker.run_task({"id": task["id"], "context_id": other, "message": task["history"][0]})
+            while task["status"]["state"] in ("submitted", "working"):
+                task = await self.storage.load_task(task["id"])
+            rest = f"{task['status']['state']} {task['artifacts'][-1]['parts'][0]['text']}"
+        if word == "recall":
+            await self.broker.cancel_task({"id": rest, "metadata": {"why": "recalled"}})
         if word == "hang":
             await asyncio.sleep(1000)
         if word == "block":
@@ -75,6 +90,10 @@ class CounterWorker(Worker[dict[str, int]]):  # type: ignore[misc]  # mypy does 
 class Another(CounterWorker):
     def __init__(self, broker: Any, storage: Any, model: str) -> None:
         super().__init__(broker, storage)
+
+
+def user_message(text: str) -> Any:
+    return {"role": "user", "parts": [{"text": text}], "message_id": "m"}
 
 
 def agent_message(text: str) -> Any:

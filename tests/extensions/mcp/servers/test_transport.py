@@ -33,7 +33,7 @@ from dragoman.extensions.mcp.sources import McpSpec
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden
 
 JSON = {"content-type": "application/json"}
-EVENTS = {"content-type": "text/event-stream; charset=utf-8"}
+EVENTS = {"content-type": "Text/Event-Stream ; charset=utf-8"}
 RPC_ERROR = b'{"jsonrpc": "2.0", "id": 1, "error": {"code": -32601, "message": "unknown"}}'
 
 

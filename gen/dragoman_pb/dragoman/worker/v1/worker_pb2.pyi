@@ -27,7 +27,7 @@ STEP_STATE_FAILED: StepState
 STEP_STATE_SLEEPING: StepState
 
 class ConnectRequest(_message.Message):
-    __slots__ = ("hello", "heartbeat", "credit", "events", "message_request", "cancel_refused", "turn_end", "drain", "usage")
+    __slots__ = ("hello", "heartbeat", "credit", "events", "message_request", "cancel_refused", "turn_end", "drain", "usage", "task_call")
     HELLO_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     CREDIT_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class ConnectRequest(_message.Message):
     TURN_END_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     USAGE_FIELD_NUMBER: _ClassVar[int]
+    TASK_CALL_FIELD_NUMBER: _ClassVar[int]
     hello: Hello
     heartbeat: Heartbeat
     credit: Credit
@@ -46,10 +47,11 @@ class ConnectRequest(_message.Message):
     turn_end: TurnEnd
     drain: Drain
     usage: Usage
-    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., events: _Optional[_Union[Events, _Mapping]] = ..., message_request: _Optional[_Union[MessageRequest, _Mapping]] = ..., cancel_refused: _Optional[_Union[CancelRefused, _Mapping]] = ..., turn_end: _Optional[_Union[TurnEnd, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ...) -> None: ...
+    task_call: TaskCall
+    def __init__(self, hello: _Optional[_Union[Hello, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., credit: _Optional[_Union[Credit, _Mapping]] = ..., events: _Optional[_Union[Events, _Mapping]] = ..., message_request: _Optional[_Union[MessageRequest, _Mapping]] = ..., cancel_refused: _Optional[_Union[CancelRefused, _Mapping]] = ..., turn_end: _Optional[_Union[TurnEnd, _Mapping]] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., usage: _Optional[_Union[Usage, _Mapping]] = ..., task_call: _Optional[_Union[TaskCall, _Mapping]] = ...) -> None: ...
 
 class ConnectResponse(_message.Message):
-    __slots__ = ("welcome", "heartbeat", "turn_start", "committed", "message_arrived", "cancel", "stopping", "turn_revoked")
+    __slots__ = ("welcome", "heartbeat", "turn_start", "committed", "message_arrived", "cancel", "stopping", "turn_revoked", "task_call_result")
     WELCOME_FIELD_NUMBER: _ClassVar[int]
     HEARTBEAT_FIELD_NUMBER: _ClassVar[int]
     TURN_START_FIELD_NUMBER: _ClassVar[int]
@@ -58,6 +60,7 @@ class ConnectResponse(_message.Message):
     CANCEL_FIELD_NUMBER: _ClassVar[int]
     STOPPING_FIELD_NUMBER: _ClassVar[int]
     TURN_REVOKED_FIELD_NUMBER: _ClassVar[int]
+    TASK_CALL_RESULT_FIELD_NUMBER: _ClassVar[int]
     welcome: Welcome
     heartbeat: Heartbeat
     turn_start: TurnStart
@@ -66,7 +69,8 @@ class ConnectResponse(_message.Message):
     cancel: Cancel
     stopping: Stopping
     turn_revoked: TurnRevoked
-    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., turn_start: _Optional[_Union[TurnStart, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., message_arrived: _Optional[_Union[MessageArrived, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., turn_revoked: _Optional[_Union[TurnRevoked, _Mapping]] = ...) -> None: ...
+    task_call_result: TaskCallResult
+    def __init__(self, welcome: _Optional[_Union[Welcome, _Mapping]] = ..., heartbeat: _Optional[_Union[Heartbeat, _Mapping]] = ..., turn_start: _Optional[_Union[TurnStart, _Mapping]] = ..., committed: _Optional[_Union[Committed, _Mapping]] = ..., message_arrived: _Optional[_Union[MessageArrived, _Mapping]] = ..., cancel: _Optional[_Union[Cancel, _Mapping]] = ..., stopping: _Optional[_Union[Stopping, _Mapping]] = ..., turn_revoked: _Optional[_Union[TurnRevoked, _Mapping]] = ..., task_call_result: _Optional[_Union[TaskCallResult, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("name", "agents")
@@ -258,6 +262,34 @@ class MessageArrived(_message.Message):
     message: _a2a_pb2.Message
     envelope: _a2a_pb2.SendMessageRequest
     def __init__(self, turn_id: _Optional[str] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., envelope: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ...) -> None: ...
+
+class TaskCall(_message.Message):
+    __slots__ = ("turn_id", "number", "send", "get", "cancel")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    SEND_FIELD_NUMBER: _ClassVar[int]
+    GET_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    number: int
+    send: _a2a_pb2.SendMessageRequest
+    get: _a2a_pb2.GetTaskRequest
+    cancel: _a2a_pb2.CancelTaskRequest
+    def __init__(self, turn_id: _Optional[str] = ..., number: _Optional[int] = ..., send: _Optional[_Union[_a2a_pb2.SendMessageRequest, _Mapping]] = ..., get: _Optional[_Union[_a2a_pb2.GetTaskRequest, _Mapping]] = ..., cancel: _Optional[_Union[_a2a_pb2.CancelTaskRequest, _Mapping]] = ...) -> None: ...
+
+class TaskCallResult(_message.Message):
+    __slots__ = ("turn_id", "number", "task", "error", "reason")
+    TURN_ID_FIELD_NUMBER: _ClassVar[int]
+    NUMBER_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    turn_id: str
+    number: int
+    task: _a2a_pb2.Task
+    error: str
+    reason: str
+    def __init__(self, turn_id: _Optional[str] = ..., number: _Optional[int] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., error: _Optional[str] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class CancelRefused(_message.Message):
     __slots__ = ("turn_id", "reason")

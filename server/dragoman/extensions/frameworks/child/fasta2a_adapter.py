@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import copy
+import datetime
 import importlib.metadata
 import inspect
 import json
 import re
+import uuid
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from types import ModuleType
@@ -78,8 +80,9 @@ class _TaskRun:
         """Of a worker without artifact ids: the id of the last artifact with this index."""
         self.artifact_count = 0
         """Of such a worker: the number of artifacts of this turn."""
-        if not (HAS_FLAT_PARTS or HAS_SESSIONS):
-            self.task["kind"] = "task"
+        self.task.update(_TASK_KIND)
+        self.submitted: dict[str, Any] = {}
+        """Tasks that the worker has submitted and not run, by their ids."""
 
     def read_metadata(self) -> None:
         """Merges the metadata that the worker has set into the task's."""
@@ -110,6 +113,8 @@ class _TaskRun:
         else:
             self.final_status = name, last_message or (converted[-1] if converted else None)
 
+
+_TASK_KIND = {} if HAS_FLAT_PARTS or HAS_SESSIONS else {"kind": "task"}
 
 _ENDED_STATES = frozenset(("TASK_STATE_COMPLETED", "TASK_STATE_FAILED", "TASK_STATE_REJECTED"))
 """States that no status follows. The message of CANCELED is sent before it anyway."""
@@ -179,19 +184,30 @@ def app_registration(id: str, source: Any, app: Any) -> dict[str, Any]:
 
 
 class TurnStorage(their_storage.Storage):
-    """The storage that a worker sees: its current task and conversation."""
+    """The storage that a worker sees: its current task and conversation, and other tasks of the caller to read."""
 
     context_type: Any = Any
 
     async def load_task(self, task_id: str, history_length: int | None = None) -> Any:
         run = CURRENT_RUN.get(None)
-        if run is None or run.turn.task_id != task_id:
-            return None  # the worker's own task is the only one that its storage has
-        task = run.task
-        return {**task, "history": task["history"][-history_length:]} if history_length else task
+        if run is None:
+            return None
+        task = run.task if run.turn.task_id == task_id else run.submitted.get(task_id)
+        if task is None and (found := await run.turn.call(get={"id": task_id})):
+            task = _to_fasta2a_task(found)
+        return {**task, "history": task["history"][-history_length:]} if task and history_length else task
 
-    async def submit_task(self, *_: Any) -> Any:
-        raise NotImplementedError("a worker cannot create tasks; clients create them with messages")
+    async def submit_task(self, context_id: str, message: Any) -> Any:
+        return self._submit(str(uuid.uuid4()), context_id, message)
+
+    def _submit(self, task_id: str, context_id: str, message: Any) -> Any:
+        """A task that begins when the broker runs it: until then only this turn knows it."""
+        if not HAS_SESSIONS:
+            message["task_id"], message["context_id"] = task_id, context_id
+        status = {"state": "submitted", "timestamp": datetime.datetime.now().isoformat()}
+        task = {"id": task_id, CONTEXT_ID: context_id, **_TASK_KIND, "status": status, "history": [message]}
+        _current_run("submit_task").submitted[task_id] = task
+        return task
 
     async def update_task(
         self, task_id: str, state: str, new_artifacts: list[Any] | None = None, new_messages: list[Any] | None = None
@@ -218,7 +234,14 @@ class TurnStorage(their_storage.Storage):
 
 
 class SessionStorage(TurnStorage):
-    """The storage that a worker of fasta2a before 0.4.1 sees: its current task."""
+    """The storage that a worker of fasta2a before 0.4.1 sees."""
+
+    async def submit_task(  # type: ignore[override]
+        self, task_id: str, session_id: str, message: Any
+    ) -> Any:
+        if await self.load_task(task_id) is not None:
+            raise ValueError(f"Task {task_id} already exists")
+        return self._submit(task_id, session_id, message)
 
     async def update_task(
         self, task_id: str, state: str, message: Any | None = None, artifacts: list[Any] | None = None
@@ -258,20 +281,33 @@ class _TurnEventBus(TheirBus):
         pass
 
 
-class IdleBroker(TheirBroker):
-    """A broker whose queue stays empty."""
+class TurnBroker(TheirBroker):
+    """A broker whose queue stays empty: it gives tasks to the server, as the caller of the current turn."""
 
     def __init__(self) -> None:
         if HAS_FLAT_PARTS:
             super().__init__(event_bus=_TurnEventBus())
 
     async def run_task(self, params: Any) -> None:
-        raise NotImplementedError("a worker cannot create tasks; clients create them with messages")
+        if params.get("push_notification"):
+            raise ValueError("push_notification: is set with tasks/pushNotification/set, when the task runs")
+        run = _current_run("run_task")
+        message = {"messageId": str(uuid.uuid4()), **_from_fasta2a_message(params["message"]), "taskId": params["id"]}
+        message["contextId"] = params.get(CONTEXT_ID) or ""
+        names = {"history_length": "historyLength", "accepted_output_modes": "acceptedOutputModes"}
+        configuration = {names[key]: value for key, value in params.items() if key in names and value is not None}
+        request = {"message": message, "configuration": configuration, "metadata": params.get("metadata") or {}}
+        await run.turn.call(send=request)
+        run.submitted.pop(params["id"], None)
 
     async def cancel_task(self, params: Any) -> None:
-        raise NotImplementedError("a worker cannot cancel tasks; clients cancel them at the server")
+        run = _current_run("cancel_task")
+        if run.submitted.pop(params["id"], None) is None:
+            request = {"id": params["id"], "metadata": params.get("metadata") or {}}
+            if await run.turn.call(cancel=request) is None:
+                raise LookupError(f'there is no task "{params["id"]}" of this caller')
 
-    async def __aenter__(self) -> IdleBroker:
+    async def __aenter__(self) -> TurnBroker:
         return self
 
     async def __aexit__(self, *_: Any) -> None:
@@ -284,7 +320,7 @@ class IdleBroker(TheirBroker):
 
 def worker_dependencies() -> dict[str, Any]:
     """Constructor arguments of a Worker."""
-    return {"broker": IdleBroker(), "storage": SessionStorage() if HAS_SESSIONS else TurnStorage()}
+    return {"broker": TurnBroker(), "storage": SessionStorage() if HAS_SESSIONS else TurnStorage()}
 
 
 async def _publish_artifact(
@@ -309,6 +345,13 @@ def _merge_texts(parts: list[Any]) -> list[Any]:
         else:
             joined.append(part)
     return joined
+
+
+def _current_run(method: str) -> _TaskRun:
+    run = CURRENT_RUN.get(None)
+    if run is None:
+        raise RuntimeError(f"{method} works within run_task or cancel_task of a worker: it acts for a task's caller")
+    return run
 
 
 def _run_of_context(context_id: str) -> _TaskRun:
@@ -344,6 +387,18 @@ def _to_fasta2a_message(message: dict[str, Any]) -> Any:
 
 def _from_fasta2a_message(message: Any) -> dict[str, Any]:
     return (json_v01.message_from_v01 if HAS_SESSIONS else json_v03.message_from_v03)(_camel(message))
+
+
+def _to_fasta2a_task(task: dict[str, Any]) -> Any:
+    status = {"state": json_v03.state_to_v03(task["status"]["state"])}
+    if message := task["status"].get("message"):
+        status["message"] = _to_fasta2a_message(message)
+    if timestamp := task["status"].get("timestamp"):
+        status["timestamp"] = timestamp
+    converted = {"id": task["id"], CONTEXT_ID: task["contextId"], **_TASK_KIND, "status": status}
+    converted["history"] = [_to_fasta2a_message(message) for message in task.get("history", [])]
+    converted["artifacts"] = [_to_fasta2a_artifact(one, index) for index, one in enumerate(task.get("artifacts", []))]
+    return {**converted, "metadata": task["metadata"]} if task.get("metadata") else converted
 
 
 def _to_fasta2a_artifact(artifact: dict[str, Any], index: int) -> Any:

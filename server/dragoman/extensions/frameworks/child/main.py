@@ -222,6 +222,8 @@ class ExecutorChild:
     def _dispatch(self, running: _ChildTurn, kind: str, content: dict[str, Any]) -> None:
         if kind == "committed":
             running.turn.on_committed(int(content["number"]))
+        elif kind == "taskCallResult":
+            running.turn.on_call_result(content)
         elif kind == "cancel":
             self._cancel(running, content.get("reason", ""), content.get("metadata"))
         elif kind == "turnRevoked":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 import secrets
@@ -20,6 +21,9 @@ SendFrame = Callable[..., int]
 MAX_UNCONFIRMED_EVENTS = 256
 MAX_UNCONFIRMED_BYTES = 1024 * 1024
 """Events of a turn that are not on disk yet, and their bytes, until it waits. The server's limits are higher."""
+
+MAX_CALLS = 100
+"""Calls of a turn without an answer, until the next one waits. The server takes as many."""
 
 AUTH_HOLD_SECONDS = 0.05
 """Seconds to hold AUTH_REQUIRED back. If execute() returns in time, it ends the turn; otherwise it is an ordinary event
@@ -40,6 +44,10 @@ USAGE_KEY = "usage"
 
 class OversizedEvent(ValueError):
     """An event is larger than the server accepts."""
+
+
+class CallRejected(RuntimeError):
+    """The server rejected a call about a task, or the turn ended before the answer."""
 
 
 class ExecutorTurn:
@@ -85,6 +93,9 @@ class ExecutorTurn:
         self._room = asyncio.Event()
         self._room.set()
         self._stored_steps: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._calls: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._call_numbers = itertools.count(1)
+        self._call_room = asyncio.Semaphore(MAX_CALLS)
         self._last_status = ""
         self._held_status: dict[str, Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -213,6 +224,25 @@ class ExecutorTurn:
         self._stored_steps.append((self._number, stored))
         return stored
 
+    async def call(self, **request: dict[str, Any]) -> dict[str, Any] | None:
+        """Calls this agent as the caller of the turn: `send=`, `get=` or `cancel=` with a request of A2A 1.0.
+
+        Returns the task, or None if there is none with this id. Raises CallRejected.
+        """
+        await self._call_room.acquire()
+        if self.is_over:
+            raise CallRejected("the turn has ended, and with it its calls")
+        number = next(self._call_numbers)
+        frame = {"turnId": self.id, "number": str(number), **request}
+        self._check_size(frame)
+        self._calls[number] = answer = asyncio.get_running_loop().create_future()
+        self._send_frame(taskCall=frame)
+        result = await answer
+        if "task" not in result and result.get("reason") != "TASK_NOT_FOUND":
+            raise CallRejected(result.get("error", ""))
+        task: dict[str, Any] | None = result.get("task")
+        return task
+
     def reply(self, message: dict[str, Any]) -> None:
         """Ends the turn with a Message as its response."""
         if not self._check_late("a message"):
@@ -294,6 +324,8 @@ class ExecutorTurn:
         self._room.set()
         while self._stored_steps:
             self._stored_steps.popleft()[1].cancel()
+        for number in tuple(self._calls):
+            self.on_call_result({"number": number, "error": "the turn has ended, and with it its calls"})
 
     # Frames from the server ---------------------------------------------------------------------------------------
 
@@ -307,6 +339,14 @@ class ExecutorTurn:
             stored = self._stored_steps.popleft()[1]
             if not stored.done():  # canceled with the code that waited for it
                 stored.set_result(None)
+
+    def on_call_result(self, result: dict[str, Any]) -> None:
+        """Handles the answer to a call."""
+        answer = self._calls.pop(int(result["number"]), None)
+        if answer is not None:
+            self._call_room.release()
+            if not answer.done():  # canceled with the code that waited for it
+                answer.set_result(result)
 
     def abort(self) -> None:
         """Handles the end of the turn at the server."""

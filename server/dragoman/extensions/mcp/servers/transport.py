@@ -25,6 +25,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.shared.dispatcher import as_request_id, coerce_request_id
 from mcp.shared.message import SessionMessage
 
+from dragoman.core.media_types import bare_type
 from dragoman.extensions.mcp.servers.open_calls import WAITING_CALL_SECONDS
 from dragoman.extensions.mcp.servers.readers import read_message
 from dragoman.extensions.mcp.sources import McpSpec
@@ -96,7 +97,7 @@ class GuardedHttp(httpx2.AsyncBaseTransport):
                 response = await stack.enter_async_context(
                     self._outbound.open(request.method, url, headers, body or None, idle_timeout=self._silence)
                 )
-                is_stream = response.headers.get("content-type", "").lower().startswith("text/event-stream")
+                is_stream = bare_type(response.headers.get("content-type", "")) == "text/event-stream"
                 if response.status == 200 and is_stream:
                     events = _EventStream(stack.pop_all(), response, may_end=request.method == "GET")
                     return httpx2.Response(200, headers=dict(response.headers), stream=events)
