@@ -7,6 +7,7 @@ import { ErrorMessage } from "../shared/components";
 import { EmptyState, Page, useTitle } from "../shared/page";
 import { route, section, selectedTask } from "../shared/route";
 import { canViewAll } from "../shared/sign_in";
+import { paneStyle, Splitter } from "../shared/splitter";
 import { setTheme, theme, THEMES, type Theme } from "../shared/theme";
 import { NewTask } from "../task/compose/message_form";
 import { TaskView } from "../task/task_view";
@@ -106,8 +107,9 @@ function TasksSection() {
   const aside = task !== null || section.value === "new";
   useTitle(task ? undefined : aside ? "New task" : listTitle());
   return (
-    <div class={aside ? "split chosen" : "split alone"}>
+    <div class={aside ? "split chosen" : "split alone"} style={paneStyle()}>
       <TaskList />
+      {aside && <Splitter />}
       {aside && (
         <div class="detail">
           {task ? <TaskView key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <NewTask />}

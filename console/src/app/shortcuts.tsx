@@ -17,6 +17,7 @@ const SHORTCUTS: readonly (readonly [string, string])[] = [
   ["/", "search for a task"],
   ["n", "new task, or message to the shown task"],
   ["j  k", "next and previous task of the list"],
+  ["x", "select the focused or shown task of the list"],
   ["1 … 6", "tabs of the task"],
   ["o  t  a", "overview, tasks, agents"],
   ["u  w", "usage, webhooks"],
@@ -35,6 +36,11 @@ function selectNeighbor(by: number): void {
   }
 }
 
+function toggleSelection(): void {
+  const row = document.activeElement?.closest("tr") ?? document.querySelector(".list tr[aria-current]");
+  row?.querySelector<HTMLInputElement>(".check input")?.click();
+}
+
 /** Focuses a field as soon as it exists; its view may not be rendered yet. */
 function focusWhenVisible(id: string, frames = 300): void {
   const field = document.getElementById(id);
@@ -44,7 +50,7 @@ function focusWhenVisible(id: string, frames = 300): void {
 
 function onKeyDown(event: KeyboardEvent): void {
   const target = event.target as HTMLElement;
-  const typing = target.matches("input, textarea, select");
+  const typing = target.matches("input:not([type=checkbox]), textarea, select");
   if (event.key === "Escape" && selectedTask.value && !document.querySelector("dialog[open]")) {
     if (typing) target.blur();
     else navigate(["tasks"], filterQuery());
@@ -63,6 +69,7 @@ function onKeyDown(event: KeyboardEvent): void {
     },
     j: () => selectNeighbor(1),
     k: () => selectNeighbor(-1),
+    x: toggleSelection,
     o: () => navigate(["overview"]),
     t: () => navigate(["tasks"]),
     a: () => navigate(["agents"]),

@@ -66,8 +66,33 @@ export const AGES: readonly Age[] = [
   { id: "still-1d", name: "not for a day", before: (now) => now - DAY_MS },
 ];
 
+export const ORDERS = [
+  { id: "changed", name: "Last changed first" },
+  { id: "created", name: "Newest first" },
+] as const;
+
+/** The filters that have one of some values: others would select tasks that the author of the link did not mean. */
+const CHOICES: readonly { name: FilterName; ids: readonly string[] }[] = [
+  { name: "state", ids: STATE_TABS.map((tab) => tab.id) },
+  { name: "age", ids: AGES.map((age) => age.id) },
+  { name: "order", ids: ORDERS.map((order) => order.id) },
+];
+
+/** The filters of a query. Values in another spelling, such as `failed` or `TASK_STATE_FAILED`, are corrected. */
 export function filtersOf(query: URLSearchParams): Filters {
-  return Object.fromEntries(FILTER_NAMES.map((name) => [name, query.get(PARAMETERS[name]) ?? ""])) as unknown as Filters;
+  const filters = Object.fromEntries(FILTER_NAMES.map((name) => [name, query.get(PARAMETERS[name]) ?? ""])) as unknown as Filters;
+  const normalize = (text: string) => text.toUpperCase().replace(/^TASK_STATE_/, "").replaceAll(/[- ]/g, "_");
+  for (const { name, ids } of CHOICES) filters[name] = ids.find((id) => normalize(id) === normalize(filters[name])) ?? filters[name];
+  return filters;
+}
+
+/** What no filter of a query can mean, as a sentence; empty if all is known. */
+export function filterProblem(filters: Filters): string {
+  for (const { name, ids } of CHOICES) {
+    if (!filters[name] || ids.includes(filters[name])) continue;
+    return `“${filters[name]}” is no value of ${PARAMETERS[name]}. Use one of ${ids.filter(Boolean).join(", ")}.`;
+  }
+  return "";
 }
 
 /** Filters as query parameters. */
