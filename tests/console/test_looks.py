@@ -106,12 +106,10 @@ async def test_axe_reports_no_issues(browser: str, tmp_path: Path) -> None:
             assert await issues(page) == [], place
             await page.prefer("dark")
             assert await issues(page, *OF_COLORS) == [], place
-        await page.click("[aria-label='Keyboard shortcuts']")
-        await page.see("Single-key shortcuts", "dialog[open]")
+        await page.click(".account > button")
         assert await issues(page) == []
-        await page.press("Escape")
-        await page.click(".top .key")
-        await page.until("document.querySelector('dialog[open] input[type=password]')")
+        await page.click(".account [role=menuitem]", "Keyboard shortcuts")
+        await page.see("Single-key shortcuts", "dialog[open]")
         assert await issues(page) == []
 
 
@@ -135,6 +133,12 @@ async def test_every_view_fits_a_narrow_window(browser: str, tmp_path: Path) -> 
         await page.until("document.querySelector('.list').checkVisibility()")
 
 
+async def choose_colors(page: Page, name: str) -> None:
+    """Chooses the colors in the account menu."""
+    await page.click(".account > button")
+    await page.click(".account [role=menuitemradio]", name)
+
+
 async def test_light_and_dark_follow_the_system_until_the_user_chooses(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page
@@ -143,12 +147,15 @@ async def test_light_and_dark_follow_the_system_until_the_user_chooses(browser: 
         await page.prefer("dark")
         dark = await page.run(GROUND)
         assert dark != LIGHT
-        await page.choose(".theme select", "light")
+        await choose_colors(page, "Light")
         await page.until(f"{GROUND} === '{LIGHT}'")
         await page.reload()
-        await page.until(f"document.querySelector('.theme select')?.value === 'light' && {GROUND} === '{LIGHT}'")
+        await page.until(f"{GROUND} === '{LIGHT}'")
+        await page.click(".account > button")
+        await page.becomes("document.querySelector('.account [aria-checked=true]').innerText", "Light")
+        await page.press("Escape")
         await page.prefer("light")
-        await page.choose(".theme select", "dark")
+        await choose_colors(page, "Dark")
         await page.until(f"{GROUND} === '{dark}'")
 
 

@@ -161,10 +161,10 @@ async def test_callers_without_the_grant_start_at_their_tasks(browser: str, tmp_
         ann = (await rpc.OpsServiceStub(channel).CreateKey(request, metadata=(("authorization", "Bearer boss"),))).text
         await page.go("about:blank")
         await page.go(stage.url)
-        await page.until("location.hash === '#/tasks' && document.querySelector('dialog[open] input[type=password]')")
-        await page.type("dialog[open] input", ann)
+        await page.type("#key", ann)
         await page.press("Enter")
-        await page.until("document.querySelector('.top .key').innerText === 'ann'")
+        await page.until("document.querySelector('.account > button').innerText === 'ann'")
+        await page.until("document.title === 'Tasks · Dragoman'")
         links = "[...document.querySelectorAll('.top nav a')].map(one => one.innerText)"
         await page.becomes(links, ["Tasks", "Agents", "Usage"])
         await stage.to("#/overview")
@@ -187,10 +187,9 @@ async def test_viewers_see_the_overview_but_pause_nothing(browser: str, tmp_path
             "/operations/agents/plain:pause", json={"reason": "maintenance"}, headers={"Authorization": "Bearer boss"}
         ) as answer:
             assert answer.status == 200
-        await page.until("document.querySelector('dialog[open] input[type=password]')")
-        await page.type("dialog[open] input", eve)
+        await page.type("#key", eve)
         await page.press("Enter")
-        await page.until("document.querySelector('.top .key').innerText === 'eve'")
+        await page.until("document.querySelector('.account > button').innerText === 'eve'")
         await stage.to("#/overview")
         await page.see("Plain is paused", ".concerns")
         await page.see("by token: maintenance", ".concerns")
@@ -208,10 +207,9 @@ async def test_without_metrics_the_overview_does_not_speak_of_webhooks(browser: 
         page = stage.page
         request = ops.CreateKeyRequest(name="sue", grants=["operator", "scope:east"])
         sue = (await rpc.OpsServiceStub(channel).CreateKey(request, metadata=(("authorization", "Bearer boss"),))).text
-        await page.until("document.querySelector('dialog[open] input[type=password]')")
-        await page.type("dialog[open] input", sue)
+        await page.type("#key", sue)
         await page.press("Enter")
-        await page.until("document.querySelector('.top .key').innerText === 'sue'")
+        await page.until("document.querySelector('.account > button').innerText === 'sue'")
         await stage.to("#/overview")
         await page.see("Nothing needs you now.", ".all-clear")
         await page.see("look at webhooks yourself", ".all-clear")

@@ -233,11 +233,10 @@ async def put_as(stage: Stage, key: str, *texts: str) -> None:
 
 
 async def sign_in(page: Page, key: str) -> None:
-    """Enters a key into the dialog."""
-    await page.until("document.querySelector('dialog[open] input[type=password]')")
-    await page.type("dialog[open] input", key)
+    """Enters a key on the sign-in page."""
+    await page.type("#key", key)
     await page.press("Enter")
-    await page.until("!document.querySelector('dialog[open]')")
+    await page.until("document.querySelector('.account')")
 
 
 async def test_operators_see_the_tasks_of_all_principals(browser: str, tmp_path: Path) -> None:

@@ -143,18 +143,18 @@ async def test_callers_see_their_own_usage_and_operators_that_of_all(browser: st
             headers = {"Authorization": f"Bearer {key}"}
             async with stage.http.post("/metered/message:send", json={"message": message}, headers=headers) as answer:
                 assert answer.status == 200
-        await page.until("document.querySelector('dialog[open] input[type=password]')")
-        await page.click("dialog[open] button", "Close")
+        await page.click(".sign-in button", "See the agents")
         await stage.to("#/usage?by=principal")
         await page.see("Sign in to see usage", ".empty-state")
         await page.click(".empty-state button", "Sign in")
-        await page.type("dialog[open] input", keys["ann"])
+        await page.type("#key", keys["ann"])
         await page.press("Enter")
         await page.see("The tasks of ann.", ".page")
         await page.until("document.querySelectorAll('.figures tbody tr').length === 1")
         assert (await rows(stage))[0][:2] == ["ann", "1"]
-        await page.click(".top .key")
-        await page.type("dialog[open] input", "boss")
+        await page.click(".account > button")
+        await page.click(".account [role=menuitem]", "Sign out")
+        await page.type("#key", "boss")
         await page.press("Enter")
         await page.until("document.querySelectorAll('.figures tbody tr').length === 2")
         assert "The tasks of" not in await page.text(".page")

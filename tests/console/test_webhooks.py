@@ -80,6 +80,6 @@ async def test_callers_without_the_grant_do_not_see_webhooks(browser: str, tmp_p
         await stage.to("#/webhooks")
         await page.see("Sign in to see webhooks.", ".empty-state")
         await page.click(".empty-state button", "Sign in")
-        await page.type("dialog[open] input", "boss")
+        await page.type("#key", "boss")
         await page.press("Enter")
         await page.see("Every event was delivered.", ".empty-state")

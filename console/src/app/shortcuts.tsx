@@ -3,6 +3,7 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { signInRequest } from "../shared/api";
 import { navigate, section, selectedTask, updateQuery } from "../shared/route";
 import { filterQuery } from "../tasks/filters";
 
@@ -49,6 +50,7 @@ function focusWhenVisible(id: string, frames = 300): void {
 }
 
 function onKeyDown(event: KeyboardEvent): void {
+  if (signInRequest.value) return;
   const target = event.target as HTMLElement;
   const typing = target.matches("input:not([type=checkbox]), textarea, select");
   if (event.key === "Escape" && selectedTask.value && !document.querySelector("dialog[open]")) {

@@ -2,8 +2,9 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { ApiError, signInReason } from "./api";
+import { ApiError } from "./api";
 import { ErrorMessage } from "./components";
+import { requestSignIn } from "./sign_in";
 
 const PRODUCT = "Dragoman";
 
@@ -61,7 +62,7 @@ export function AccessError({ error, subject }: { error: unknown; subject: strin
   }
   return (
     <EmptyState title={`Sign in to see ${subject}.`}>
-      <button type="button" class="primary" onClick={() => (signInReason.value = `Sign in to see ${subject}.`)}>
+      <button type="button" class="primary" onClick={() => requestSignIn()}>
         Sign in
       </button>
     </EmptyState>

@@ -181,10 +181,11 @@ def console_endpoints(options: ServerOptions) -> Iterator[tuple[str, str, HttpEn
     sign_in = options.console_sign_in
 
     async def providers(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        """Lists where people sign in. Public, like the console."""
+        """Lists where people sign in, and whether they have to. Public, like the console."""
         found = await sign_in.providers() if sign_in is not None else []
+        body = {"providers": [_camel_case(one._asdict()) for one in found]}
         return web.json_response(
-            {"providers": [_camel_case(one._asdict()) for one in found]}, headers=_NO_STORE_HEADERS
+            {**body, "authentication": options.authenticator is not None}, headers=_NO_STORE_HEADERS
         )
 
     async def token(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:

@@ -15,6 +15,9 @@ import { sendMessage } from "./send";
 /** The message with which the form of the next new task begins. */
 export const draft = signal<Message | undefined>(undefined);
 
+/** What was typed for each task, and for a new one of each agent. Forms come and go, also for a sign-in. */
+const typedTexts = new Map<string, string>();
+
 /** Touch screens have no Ctrl key. */
 const IS_TOUCH = matchMedia("(pointer: coarse)").matches;
 
@@ -26,7 +29,8 @@ interface MessageFormProps {
 export function MessageForm({ tenant, task }: MessageFormProps) {
   const first = useRef(task ? undefined : draft.value).current;
   const texts = first?.parts.filter((part) => part.text !== undefined).map((part) => part.text);
-  const text = useSignal(task ? "" : (texts?.join("\n") ?? route.value.query.get("text") ?? ""));
+  const place = `${tenant} ${task?.id ?? ""}`;
+  const text = useSignal(texts?.join("\n") ?? ((!task && route.value.query.get("text")) || (typedTexts.get(place) ?? "")));
   const asData = useSignal(false);
   const files = useSignal<readonly File[]>([]);
   /** Files and data of a message that is sent again. */
@@ -48,6 +52,7 @@ export function MessageForm({ tenant, task }: MessageFormProps) {
   // A changed draft needs a new idempotency key.
   useEffect(() => {
     key.current = newIdempotencyKey();
+    typedTexts.set(place, text.value);
   }, [text.value, asData.value, files.value, parts.value]);
 
   const addFiles = (added: FileList | null | undefined) => {
@@ -64,6 +69,7 @@ export function MessageForm({ tenant, task }: MessageFormProps) {
       const message = { tenant, text: text.value, asData: asData.value, files: files.value, parts: parts.value };
       const result = await sendMessage({ ...message, taskId: ended ? "" : (task?.id ?? ""), contextId: task?.context ?? "" }, key.current);
       text.value = "";
+      typedTexts.delete(place);
       files.value = [];
       parts.value = [];
       key.current = newIdempotencyKey();
