@@ -67,6 +67,7 @@ function onKeyDown(event: KeyboardEvent): void {
     },
     n: () => {
       if (!selectedTask.value) navigate(["new"]);
+      document.querySelector<HTMLElement>(".own-words")?.click();
       focusWhenVisible("message");
     },
     j: () => selectNeighbor(1),

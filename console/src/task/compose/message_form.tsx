@@ -24,9 +24,25 @@ const IS_TOUCH = matchMedia("(pointer: coarse)").matches;
 interface MessageFormProps {
   tenant: string;
   task?: { id: string; context: string; state: string };
+  /** The question has a form or buttons of its own: this one is shown on request. */
+  isFolded?: boolean;
+  /** Another value folds the form again. */
+  version?: string;
 }
 
-export function MessageForm({ tenant, task }: MessageFormProps) {
+export function MessageForm({ isFolded = false, version = "", ...props }: MessageFormProps) {
+  const unfolded = useSignal<string | undefined>(undefined);
+  if (!isFolded || unfolded.value === version) return <OpenForm {...props} />;
+  return (
+    <p class="folded-form">
+      <button type="button" class="plain own-words" onClick={() => (unfolded.value = version)}>
+        Answer in your own words
+      </button>
+    </p>
+  );
+}
+
+function OpenForm({ tenant, task }: Pick<MessageFormProps, "tenant" | "task">) {
   const first = useRef(task ? undefined : draft.value).current;
   const texts = first?.parts.filter((part) => part.text !== undefined).map((part) => part.text);
   const place = `${tenant} ${task?.id ?? ""}`;
@@ -73,7 +89,7 @@ export function MessageForm({ tenant, task }: MessageFormProps) {
       files.value = [];
       parts.value = [];
       key.current = newIdempotencyKey();
-      if (result.task && result.task.id !== task?.id) navigate(["tasks", tenant, result.task.id]);
+      if (result.task && result.task.id !== task?.id) navigate(["tasks", tenant, result.task.id], { tab: "conversation" });
       reply.value = result.message;
     } catch (cause) {
       error.value = cause instanceof SyntaxError ? new ApiError(0, `Invalid JSON: ${cause.message}`) : cause;
