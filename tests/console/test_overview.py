@@ -148,7 +148,7 @@ async def test_an_agent_is_shown_with_its_figures_and_card(browser: str, tmp_pat
         await page.see("Interfaces", ".page")
         await page.click(".example", "say it")
         await page.until("document.querySelector('#message')?.value === 'say it'")
-        await page.becomes("document.querySelector('.new select').value", "dictation")
+        await page.becomes("document.querySelector('.new :checked').value", "dictation")
 
 
 async def test_callers_without_the_grant_start_at_their_tasks(browser: str, tmp_path: Path) -> None:

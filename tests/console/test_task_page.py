@@ -161,7 +161,7 @@ async def test_the_page_has_a_title_and_sends_a_message_again(browser: str, tmp_
         await page.click(".head button", "Send again")
         await page.until("document.querySelector('.new #message')?.value === 'fail\\nfor me'")
         await page.until("document.title === 'New task · Dragoman'")
-        await page.becomes("document.querySelector('.new select').value", "curious")
+        await page.becomes("document.querySelector('.new :checked').value", "curious")
         await page.see("red.txt", ".files")
         await page.click(".compose button", "Send")
         await page.until(f"location.hash.startsWith('#/tasks/curious/') && !location.hash.includes({task!r})")

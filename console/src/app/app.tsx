@@ -9,7 +9,7 @@ import { EmptyState, Page, useTitle } from "../shared/page";
 import { route, section, selectedTask } from "../shared/route";
 import { canViewAll } from "../shared/sign_in";
 import { paneStyle, Splitter } from "../shared/splitter";
-import { NewTask } from "../task/compose/message_form";
+import { NewTask } from "../task/compose/new_task";
 import { TaskView } from "../task/task_view";
 import { listTitle } from "../tasks/filters";
 import { TaskList } from "../tasks/task_list";

@@ -4,7 +4,7 @@
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { signInRequest } from "../shared/api";
-import { navigate, section, selectedTask, updateQuery } from "../shared/route";
+import { navigate, route, section, selectedTask, updateQuery } from "../shared/route";
 import { filterQuery } from "../tasks/filters";
 
 const STORAGE_KEY = "dragoman.shortcuts";
@@ -22,7 +22,7 @@ const SHORTCUTS: readonly (readonly [string, string])[] = [
   ["1 … 6", "tabs of the task"],
   ["o  t  a", "overview, tasks, agents"],
   ["u  w", "usage, webhooks"],
-  ["Esc", "back to the list"],
+  ["Esc", "leave the field, then back to the list"],
   ["Ctrl+Enter", "send"],
   ["?", "this help"],
 ];
@@ -43,19 +43,21 @@ function toggleSelection(): void {
 }
 
 /** Focuses a field as soon as it exists; its view may not be rendered yet. */
-function focusWhenVisible(id: string, frames = 300): void {
-  const field = document.getElementById(id);
+function focusWhenVisible(selector: string, frames = 300): void {
+  const field = document.querySelector<HTMLElement>(selector);
   if (field?.checkVisibility()) field.focus();
-  else if (frames > 0) requestAnimationFrame(() => focusWhenVisible(id, frames - 1));
+  else if (frames > 0) requestAnimationFrame(() => focusWhenVisible(selector, frames - 1));
 }
 
 function onKeyDown(event: KeyboardEvent): void {
   if (signInRequest.value) return;
   const target = event.target as HTMLElement;
   const typing = target.matches("input:not([type=checkbox]), textarea, select");
-  if (event.key === "Escape" && selectedTask.value && !document.querySelector("dialog[open]")) {
+  if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
     if (typing) target.blur();
-    else navigate(["tasks"], filterQuery());
+    else if (selectedTask.value) navigate(["tasks"], filterQuery());
+    else if (section.value === "new") navigate(["tasks"]);
+    else if (section.value === "agents" && route.value.path.length > 1) navigate(["agents"]);
     return;
   }
   if (!enabled.value || typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
@@ -63,12 +65,12 @@ function onKeyDown(event: KeyboardEvent): void {
   const actions: Record<string, () => void> = {
     "/": () => {
       if (section.value !== "tasks" && section.value !== "new") navigate(["tasks"]);
-      focusWhenVisible("find");
+      focusWhenVisible("#find");
     },
     n: () => {
       if (!selectedTask.value) navigate(["new"]);
-      document.querySelector<HTMLElement>(".own-words")?.click();
-      focusWhenVisible("message");
+      document.querySelector<HTMLElement>(".task .own-words")?.click();
+      focusWhenVisible("#message, .input-form :is(input, select, textarea)");
     },
     j: () => selectNeighbor(1),
     k: () => selectNeighbor(-1),

@@ -2,14 +2,12 @@
 
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { agents } from "../../shared/agents";
 import { ApiError, newIdempotencyKey } from "../../shared/api";
 import { ErrorMessage } from "../../shared/components";
 import { Parts } from "../../shared/content/parts";
 import { formatBytes } from "../../shared/format";
 import { isTerminal, isWaiting, type Message, type Part } from "../../shared/messages";
 import { navigate, route } from "../../shared/route";
-import { DEFAULT_SCOPE, tenantOf } from "../../shared/tenant";
 import { sendMessage } from "./send";
 
 /** The message with which the form of the next new task begins. */
@@ -28,15 +26,16 @@ interface MessageFormProps {
   isFolded?: boolean;
   /** Another value folds the form again. */
   version?: string;
+  foldedText?: string;
 }
 
-export function MessageForm({ isFolded = false, version = "", ...props }: MessageFormProps) {
+export function MessageForm({ isFolded = false, version = "", foldedText = "Answer in your own words", ...props }: MessageFormProps) {
   const unfolded = useSignal<string | undefined>(undefined);
   if (!isFolded || unfolded.value === version) return <OpenForm {...props} />;
   return (
     <p class="folded-form">
       <button type="button" class="plain own-words" onClick={() => (unfolded.value = version)}>
-        Answer in your own words
+        {foldedText}
       </button>
     </p>
   );
@@ -184,40 +183,5 @@ function OpenForm({ tenant, task }: Pick<MessageFormProps, "tenant" | "task">) {
         </label>
       </div>
     </form>
-  );
-}
-
-/** The form for a new task, with the choice of agent. */
-export function NewTask() {
-  const served = agents.value ?? [];
-  const requested = route.value.query.get("agent");
-  const agent = served.find((agent) => agent.id === requested) ?? served.find((agent) => agent.root) ?? served[0];
-  if (!agent) return <p class="empty">This server has no agents yet.</p>;
-  const scope = route.value.query.get("scope") || DEFAULT_SCOPE;
-  const choose = (id: string) => navigate(["new"], { agent: id, scope: route.value.query.get("scope") ?? "" });
-  return (
-    <article class="new" aria-label="New task">
-      <header class="head">
-        <a class="back" href="#/tasks">
-          ‹ Tasks
-        </a>
-        <h2>New task</h2>
-        <label>
-          Agent{" "}
-          <select value={agent.id} onChange={(event) => choose(event.currentTarget.value)}>
-            {served.map((agent) => (
-              <option key={agent.id} value={agent.id}>
-                {agent.name}
-              </option>
-            ))}
-          </select>
-        </label>
-      </header>
-      <p class="about">
-        {agent.description} <a href={`#/agents/${agent.id}`}>Card</a>
-        {scope !== DEFAULT_SCOPE && ` In the scope ${scope}.`}
-      </p>
-      <MessageForm key={`${agent.id} ${scope} ${route.value.query.get("text") ?? ""}`} tenant={tenantOf(scope, agent.id)} />
-    </article>
   );
 }
