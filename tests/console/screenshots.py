@@ -236,7 +236,7 @@ async def take_figures(browser: str, folder: Path) -> None:
             assert answer.status == 200
         for name, place, text, height in (
             ("console-overview", "overview", "2 oldest", 760),
-            ("console-agents", "agents", "p95 of turns", 480),
+            ("console-agents", "agents", "p95", 480),
             ("console-usage", "usage?by=agent&measure=cost", "Invoices", 680),
         ):
             await page.view(1280, height)

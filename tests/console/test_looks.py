@@ -90,7 +90,7 @@ async def furnished(browser: str, tmp_path: Path) -> AsyncIterator[tuple[Stage, 
                 "#/agents/nobody": "There is no agent nobody.",
                 "#/usage": "Total",
                 "#/usage?by=agent&measure=cost": "Curious",
-                "#/webhooks": "Every event was delivered.",
+                "#/webhooks": "No event waits for a webhook.",
                 "#/nowhere": "The console has no page",
             },
         )

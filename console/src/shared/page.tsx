@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { ApiError } from "./api";
 import { ErrorMessage } from "./components";
+import { route, updateQuery } from "./route";
 import { requestSignIn } from "./sign_in";
 
 const PRODUCT = "Dragoman";
@@ -13,6 +14,14 @@ export function useTitle(title: string | undefined): void {
   useEffect(() => {
     if (title !== undefined) document.title = `${title} · ${PRODUCT}`;
   }, [title]);
+}
+
+/** Corrects a query parameter that is none of the known values, so that the address says what is shown. */
+export function useKnownQuery(name: string, known: readonly string[]): void {
+  const given = route.value.query.get(name) ?? "";
+  useEffect(() => {
+    if (given && !known.includes(given)) updateQuery({ [name]: known.find((value) => value === given.toLowerCase()) ?? "" });
+  }, [given]);
 }
 
 interface PageProps {

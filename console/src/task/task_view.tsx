@@ -7,7 +7,7 @@ import { CopyableValue, ErrorMessage, StateLabel, Tabs } from "../shared/compone
 import { Parts } from "../shared/content/parts";
 import { shortId } from "../shared/format";
 import { isWaiting, stateText } from "../shared/messages";
-import { useTitle } from "../shared/page";
+import { useKnownQuery, useTitle } from "../shared/page";
 import { href, route, updateQuery } from "../shared/route";
 import { caller, canViewAll } from "../shared/sign_in";
 import { agentOf } from "../shared/tenant";
@@ -57,6 +57,10 @@ export function TaskView({ tenant, id }: { tenant: string; id: string }) {
     { id: "pushes", name: "Pushes" },
     { id: "wire", name: "Wire" },
   ];
+  useKnownQuery(
+    "tab",
+    tabs.map((tab) => tab.id),
+  );
   const requestedTab = route.value.query.get("tab");
   const selectedTab = tabs.find((tab) => tab.id === requestedTab)?.id ?? defaultTab;
   const selectTab = (tab: string) => updateQuery({ tab, event: "" });
