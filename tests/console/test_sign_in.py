@@ -118,10 +118,12 @@ async def test_agents_can_be_seen_without_signing_in_and_a_typed_message_is_kept
         await page.click(f"{SIGN_IN} button", "See the agents")
         await page.see("echo", "#main")
         await page.run("location.hash = '#/new?agent=echo'")
-        # The list of tasks beside the form needs credentials.
+        await page.type("#message", "good morning")
+        await page.click(".compose button", "Send")
         await page.see("Sign in to Dragoman", SIGN_IN)
         await page.type("#key", token(claims(iss=issuer.url, sub="bob"), key=rsa_key("one"), kid="one"))
         await page.press("Enter")
+        await page.becomes("document.querySelector('#message')?.value", "good morning")
         await page.type("#message", "hello")
         # The key is refused from now on, as when it has expired.
         await page.run("window.fetched = fetch; window.fetch = async (...call) => String(call[0]).includes('console')"

@@ -81,8 +81,9 @@ function SectionContent({ section }: { section: string }) {
     case "overview":
       return <OverviewPage />;
     case "tasks":
-    case "new":
       return <TasksSection />;
+    case "new":
+      return agents.value ? <NewTask /> : null;
     case "agents":
       return <AgentsPage />;
     case "usage":
@@ -99,15 +100,14 @@ function SectionContent({ section }: { section: string }) {
 /** The list, and the selected item beside it. */
 function TasksSection() {
   const task = selectedTask.value;
-  const aside = task !== null || section.value === "new";
-  useTitle(task ? undefined : aside ? "New task" : listTitle());
+  useTitle(task ? undefined : listTitle());
   return (
-    <div class={aside ? "split chosen" : "split alone"} style={paneStyle()}>
+    <div class={task ? "split chosen" : "split alone"} style={paneStyle()}>
       <TaskList />
-      {aside && <Splitter />}
-      {aside && (
+      {task && <Splitter />}
+      {task && (
         <div class="detail">
-          {task ? <TaskView key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <NewTask />}
+          <TaskView key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} />
         </div>
       )}
     </div>

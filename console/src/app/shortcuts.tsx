@@ -64,7 +64,7 @@ function onKeyDown(event: KeyboardEvent): void {
   const tab = TASK_TABS[Number(event.key) - 1];
   const actions: Record<string, () => void> = {
     "/": () => {
-      if (section.value !== "tasks" && section.value !== "new") navigate(["tasks"]);
+      if (section.value !== "tasks") navigate(["tasks"]);
       focusWhenVisible("#find");
     },
     n: () => {

@@ -112,7 +112,7 @@ export function parameters(filters: Partial<Filters>): Record<string, string> {
 
 /** The filters of the list as query parameters, for the next view. */
 export function filterQuery(): Record<string, string> {
-  return section.value === "tasks" || section.value === "new" ? parameters(filtersOf(route.value.query)) : {};
+  return section.value === "tasks" ? parameters(filtersOf(route.value.query)) : {};
 }
 
 /** Whether there is a filter; the order is none. */

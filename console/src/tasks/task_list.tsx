@@ -307,7 +307,7 @@ function clearFilters(): void {
 /** The states as tabs, with their numbers of tasks. They are links: each is a view of its own. */
 function StateTabs({ filters, loaded }: { filters: Filters; loaded: LoadedTasks | undefined }) {
   const tabs = STATE_TABS.filter((tab) => tab.id !== "OPEN" || (loaded?.allPrincipals ?? true));
-  const path = section.value === "tasks" || section.value === "new" ? route.value.path : ["tasks"];
+  const path = section.value === "tasks" ? route.value.path : ["tasks"];
   const others = Object.fromEntries(route.value.query);
   const bar = useRef<HTMLElement>(null);
   useEffect(() => bar.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [filters.state]);

@@ -6,6 +6,7 @@ import { agents } from "../../shared/agents";
 import { call, encodeSegment, newIdempotencyKey } from "../../shared/api";
 import { ErrorMessage } from "../../shared/components";
 import { schemasOf, type Agent, type Card, type Json } from "../../shared/messages";
+import { Page } from "../../shared/page";
 import { usePolling } from "../../shared/polling";
 import { href, navigate, route } from "../../shared/route";
 import { DEFAULT_SCOPE, tenantOf } from "../../shared/tenant";
@@ -25,19 +26,13 @@ export function NewTask() {
   if (!agent) return <p class="empty">This server has no agents yet.</p>;
   const scope = query.get("scope") || DEFAULT_SCOPE;
   return (
-    <article class="new" aria-label="New task">
-      <header class="head">
-        <a class="back" href="#/tasks">
-          ‹ Tasks
-        </a>
-        <h2>New task</h2>
-        {scope !== DEFAULT_SCOPE && <span class="faint">in the scope {scope}</span>}
-      </header>
-      <div class="scroll">
+    <Page title="New task">
+      <div class="new">
+        {scope !== DEFAULT_SCOPE && <p class="faint">In the scope {scope}.</p>}
         <AgentChoice served={served} agent={agent} />
         <AgentForms key={`${agent.id} ${scope} ${query.get("text") ?? ""}`} agent={agent} scope={scope} />
       </div>
-    </article>
+    </Page>
   );
 }
 
