@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +23,18 @@ from dragoman.wiring.app import open_app
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 MOST: Final = 200_000
 """Maximum bytes of a screenshot; they are part of every clone."""
+
+FONTS: Final = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <include>/etc/fonts/fonts.conf</include>
+  <match target="pattern">
+    <test qual="any" name="family"><string>DejaVu Sans</string></test>
+    <edit name="family" mode="prepend" binding="strong"><string>Inter</string></edit>
+  </match>
+</fontconfig>
+"""
+"""Replaces the font that a machine without a desktop has by one like those that people have (Debian: fonts-inter)."""
 
 LISTED: Final = (
     ("translate", "Put the contract for the hall in Graz into English, and keep the numbers of its clauses"),
@@ -260,6 +273,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         profile = Path(folder, "profile")
         profile.mkdir()
+        fonts = Path(folder, "fonts.conf")
+        fonts.write_text(FONTS)
+        os.environ["FONTCONFIG_FILE"] = str(fonts)  # of the browser
         with launched(find(), profile) as browser:
             asyncio.run(take(browser, Path(folder)))
             asyncio.run(take_figures(browser, Path(folder)))

@@ -113,17 +113,18 @@ async def test_axe_reports_no_issues(browser: str, tmp_path: Path) -> None:
         assert await issues(page) == []
 
 
-async def test_every_view_fits_a_narrow_window(browser: str, tmp_path: Path) -> None:
+async def test_every_view_fits_narrow_and_wide_windows(browser: str, tmp_path: Path) -> None:
     async with furnished(browser, tmp_path) as (stage, places):
         page = stage.page
-        await page.view(380, 700)
-        for place, text in places.items():
-            await stage.to(place)
-            await page.see(text, "#main")
-            await page.becomes("document.scrollingElement.scrollWidth", 380, place)
-            await page.becomes(TOO_WIDE, [], place)
-            if "conversation" in place:
-                assert await issues(page) == [], place
+        for width in (2560, 320):
+            await page.view(width, 700)
+            for place, text in places.items():
+                await stage.to(place)
+                await page.see(text, "#main")
+                await page.becomes("document.scrollingElement.scrollWidth", width, place)
+                await page.becomes(TOO_WIDE, [], place)
+                if "conversation" in place and width == 320:
+                    assert await issues(page) == [], place
         # One pane at a time, with a link back.
         await stage.to("#/tasks")
         await page.until("!document.querySelector('.detail')")
