@@ -91,12 +91,14 @@ async def test_the_sign_in_page_has_nothing_behind_it_and_accuses_nobody(browser
         for colors in ("light", "dark"):
             await page.prefer(colors)
             assert await issues(page) == []
-        await page.run("window.calls = 0; window.fetched = fetch; window.fetch = (...call) => (calls++, fetched(...call))")
+        await page.run(
+            "window.calls = 0; window.fetched = fetch; window.fetch = (...call) => (calls++, fetched(...call))"
+        )
         await page.type("#key", "nonsense")
         await page.press("Enter")
         await page.see("This key is not valid.", f"{SIGN_IN} [role=alert]")
         await page.becomes("sessionStorage.length", 0)
-        # The agents are polled every two seconds while they cannot be read: nothing was read besides the check of the key.
+        # Behind a view, the agents are polled every two seconds: here nothing is read besides the check of the key.
         await page.run("new Promise(done => setTimeout(done, 2500))")
         assert await page.run("calls") == 1
         good = token(claims(iss=issuer.url, sub="bob"), key=rsa_key("one"), kid="one")
@@ -116,7 +118,7 @@ async def test_operators_land_on_the_overview(browser: str, tmp_path: Path) -> N
 async def test_agents_can_be_seen_without_signing_in_and_a_typed_message_is_kept(browser: str, tmp_path: Path) -> None:
     async with console(browser, tmp_path) as (page, issuer):
         await page.click(f"{SIGN_IN} button", "See the agents")
-        await page.see("echo", "#main")
+        await page.see("Echo", "#main")
         await page.run("location.hash = '#/new?agent=echo'")
         await page.type("#message", "good morning")
         await page.click(".compose button", "Send")
@@ -126,8 +128,10 @@ async def test_agents_can_be_seen_without_signing_in_and_a_typed_message_is_kept
         await page.becomes("document.querySelector('#message')?.value", "good morning")
         await page.type("#message", "hello")
         # The key is refused from now on, as when it has expired.
-        await page.run("window.fetched = fetch; window.fetch = async (...call) => String(call[0]).includes('console')"
-                       " ? fetched(...call) : new Response('{}', {status: 401})")
+        await page.run(
+            "window.fetched = fetch; window.fetch = async (...call) => String(call[0]).includes('console')"
+            " ? fetched(...call) : new Response('{}', {status: 401})"
+        )
         await page.click(".compose button", "Send")
         await page.see("Your key is no longer valid. Sign in again.", SIGN_IN)
         await page.run("window.fetch = fetched; 0")
