@@ -38,7 +38,7 @@ export function AgentsPage() {
     <Page title="Agents">
       <ErrorMessage error={catalogError.value} />
       {!isAccessError(activity.error) && <ErrorMessage error={activity.error ?? connected.error} />}
-      <div class="wide-table" tabIndex={0} role="region" aria-label="Agents">
+      <div class="wide-table" tabIndex={0} role="region" aria-label="Table of agents">
         <table class="figures agents">
           <thead>
             <tr>
