@@ -189,7 +189,7 @@ async def take(browser: str, folder: Path) -> None:
             await page.until(f"document.querySelectorAll('.list tbody tr').length === {len(LISTED) + 9}")
             await _save(page, name)
         await page.prefer("light")
-        await page.view(1280, 820)
+        await page.view(1280, 760)
         await page.go("about:blank")
         await page.go(f"{address}?tab=timeline")
         await page.see("check the prices", ".timeline")
