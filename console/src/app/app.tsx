@@ -8,7 +8,6 @@ import { ErrorMessage } from "../shared/components";
 import { EmptyState, Page, useTitle } from "../shared/page";
 import { route, section, selectedTask } from "../shared/route";
 import { canViewAll } from "../shared/sign_in";
-import { paneStyle, Splitter } from "../shared/splitter";
 import { NewTask } from "../task/compose/new_task";
 import { TaskView } from "../task/task_view";
 import { listTitle } from "../tasks/filters";
@@ -19,6 +18,7 @@ import { AccountMenu, AccountPage } from "./account";
 import { Mark } from "./mark";
 import { ShortcutsDialog } from "./shortcuts";
 import { SignInPage } from "./sign_in_page";
+import { paneStyle, Splitter } from "./splitter";
 
 interface NavigationItem {
   id: string;

@@ -127,7 +127,7 @@ export function TaskView({ tenant, id }: { tenant: string; id: string }) {
       </div>
       {known && principal && <p class="other-principal">This task belongs to {principal}. Only its owner can write to it.</p>}
       {known && !principal && (
-        <MessageForm key={`${tenant}/${id}`} tenant={tenant} task={task} isFolded={offersAnswers} version={projection.notice?.messageId ?? ""} />
+        <MessageForm key={`${tenant}/${id}`} tenant={tenant} task={task} isCollapsed={offersAnswers} version={projection.notice?.messageId ?? ""} />
       )}
     </article>
   );

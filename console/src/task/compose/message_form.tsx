@@ -23,19 +23,19 @@ interface MessageFormProps {
   tenant: string;
   task?: { id: string; context: string; state: string };
   /** The question has a form or buttons of its own: this one is shown on request. */
-  isFolded?: boolean;
+  isCollapsed?: boolean;
   /** Another value folds the form again. */
   version?: string;
-  foldedText?: string;
+  collapsedText?: string;
 }
 
-export function MessageForm({ isFolded = false, version = "", foldedText = "Answer in your own words", ...props }: MessageFormProps) {
-  const unfolded = useSignal<string | undefined>(undefined);
-  if (!isFolded || unfolded.value === version) return <OpenForm {...props} />;
+export function MessageForm({ isCollapsed = false, version = "", collapsedText = "Answer in your own words", ...props }: MessageFormProps) {
+  const expanded = useSignal<string | undefined>(undefined);
+  if (!isCollapsed || expanded.value === version) return <OpenForm {...props} />;
   return (
-    <p class="folded-form">
-      <button type="button" class="plain own-words" onClick={() => (unfolded.value = version)}>
-        {foldedText}
+    <p class="collapsed-form">
+      <button type="button" class="plain own-words" onClick={() => (expanded.value = version)}>
+        {collapsedText}
       </button>
     </p>
   );

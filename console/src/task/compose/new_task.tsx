@@ -81,7 +81,7 @@ function AgentForms({ agent, scope }: { agent: Agent; scope: string }) {
       </p>
       {card && <Examples agent={agent.id} card={card} />}
       {fields && !startsWithText && <InputForm tenant={tenant} fields={fields} />}
-      <MessageForm tenant={tenant} isFolded={fields !== undefined && !startsWithText} foldedText="Write a message instead" />
+      <MessageForm tenant={tenant} isCollapsed={fields !== undefined && !startsWithText} collapsedText="Write a message instead" />
     </>
   );
 }
