@@ -56,7 +56,7 @@ async def test_a_file_is_sent_and_the_response_is_streamed(browser: str, tmp_pat
             ("created", "submitted"),
             ("user", "user count them colors.csv text/csv, 16 B Raw red green blue"),
         ]
-        assert lines[-2:] == [("artifact", "artifact output 3 chunks one, two, three"), ("status", "completed")]
+        assert lines[-2:] == [("artifact", "artifact Answer 3 chunks one, two, three"), ("status", "completed")]
         given = await page.run(
             "fetch(document.querySelector('[data-kind=user] a[download]').href).then(file => file.text())"
             ".catch(error => String(error))"

@@ -50,7 +50,7 @@ interface TextContentProps {
   language?: string;
   /** The text may still grow: its end is shown. */
   live?: boolean;
-  /** A long text is not folded. */
+  /** The text is not folded, unless it is too long to be parsed. */
   isWhole?: boolean;
 }
 
@@ -115,7 +115,8 @@ function Collapsible({
   const [chosen, setOpen] = useState<boolean>();
   const hasGrown = useRef(false); // a text that has grown stays expanded
   hasGrown.current ||= live;
-  const open = chosen ?? (isWhole || hasGrown.current);
+  const staysWhole = isWhole && text.length <= MAX_RENDERED_LENGTH;
+  const open = chosen ?? (staysWhole || hasGrown.current);
   const [limit, setLimit] = useState(MAX_RENDERED_LENGTH);
   const lines = useMemo(() => countLines(text), [text]);
   const start = useMemo(() => firstLines(text), [text]);
@@ -149,7 +150,7 @@ function Collapsible({
       {/* a whole text that is too long to be parsed is shown as it is */}
       {part.length <= MAX_RENDERED_LENGTH ? children(part) : <pre class="text">{part}</pre>}
       {!live && note}
-      {!live && !isWhole && (
+      {!live && !staysWhole && (
         <button type="button" class="unfold" onClick={() => setOpen(false)}>
           Show less
         </button>
