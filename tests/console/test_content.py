@@ -241,11 +241,11 @@ async def test_data_and_files_are_previewed(browser: str, tmp_path: Path) -> Non
 
 
 async def test_long_texts_of_users_are_folded_and_answers_are_not(browser: str, tmp_path: Path) -> None:
-    asked = "\n".join(f"{number} of **300**" for number in range(300))
+    question = "\n".join(f"{number} of **300**" for number in range(300))
     answered = "\n".join(f"answer {number}" for number in range(300))
     async with staged(browser, tmp_path, answers(types.text(answered))) as stage:
         page = stage.page
-        message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": asked}]}
+        message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": question}]}
         async with stage.http.post("/writer/message:send", json={"message": message}) as sent:
             assert sent.status == 200
         await page.click(".list a.row")
