@@ -1,7 +1,8 @@
 // Builds the console into the Python package. The build is reproducible and its output is committed; `make
 // console-check` compares. An argument names another output folder.
 import { build } from "esbuild";
-import { copyFile, mkdir } from "node:fs/promises";
+import { createHash } from "node:crypto";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 
@@ -33,4 +34,10 @@ await build({
   charset: "utf8",
   logLevel: "warning",
 });
-await copyFile(join(here, "src", "app", "index.html"), join(out, "index.html"));
+// The page names the hash of each file, which browsers then keep: another content has another address.
+let page = await readFile(join(here, "src", "app", "index.html"), "utf8");
+for (const name of ["console.css", "console.js"]) {
+  const digest = createHash("sha256").update(await readFile(join(out, name))).digest("hex");
+  page = page.replace(`console/${name}`, `console/${name}?v=${digest.slice(0, 16)}`);
+}
+await writeFile(join(out, "index.html"), page);

@@ -48,7 +48,7 @@ async def test_without_authentication_everybody_is_anonymous(tmp_path: Path) -> 
 
 
 async def test_without_issuers_there_is_nothing_to_sign_in_at(tmp_path: Path) -> None:
-    assert await ask(tmp_path, "GET", "/console/sign-in") == (200, {"providers": []})
+    assert await ask(tmp_path, "GET", "/console/sign-in") == (200, {"providers": [], "authentication": False})
 
 
 @pytest.mark.parametrize("body", [None, [], {"issuer": "x", "code": 1}])

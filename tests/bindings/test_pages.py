@@ -19,7 +19,7 @@ async def test_console_page_and_files_are_served() -> None:
             assert (response.status, response.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
             text = await response.text()
         linked = [file for file in re.findall(r'(?:src|href)="([^"]+)"', text) if not file.startswith("data:")]
-        assert linked == ["console/console.css", "console/console.js"]
+        assert [link.split("?v=")[0] for link in linked] == ["console/console.css", "console/console.js"]
         for file, media_type in zip(linked, ("text/css", "text/javascript"), strict=True):
             async with client.get(urljoin("/console", file)) as response:
                 assert (response.status, response.headers["Content-Type"]) == (200, f"{media_type}; charset=utf-8")
@@ -48,6 +48,27 @@ async def test_a_cached_console_file_is_not_sent() -> None:
         for etag, status in ((tag, 304), ('"another"', 200)):
             async with client.get("/console/console.js", headers={"If-None-Match": etag}) as response:
                 assert (response.status, response.headers["ETag"]) == (status, tag)
+
+
+async def test_console_files_are_sent_compressed_and_kept_by_their_hash() -> None:
+    async with over_http(FakeService()) as client:
+        async with client.get("/console") as response:
+            assert response.headers["Cache-Control"] == "no-cache"
+            (link,) = re.findall(r'src="([^"]+)"', await response.text())
+        plain = {"Accept-Encoding": "identity"}
+        async with client.get(f"/{link}", headers=plain) as response:
+            content, tag = await response.read(), response.headers["ETag"]
+            assert "Content-Encoding" not in response.headers
+            assert response.headers["Cache-Control"] == "public, max-age=31536000, immutable"
+        async with client.get(f"/{link}", headers={"Accept-Encoding": "gzip, br"}) as response:
+            assert response.headers["Content-Encoding"] == "gzip"
+            assert response.headers["Vary"] == "Accept-Encoding"
+            assert response.headers["ETag"] != tag
+            assert int(response.headers["Content-Length"]) < len(content) / 2
+            assert await response.read() == content
+        # The hash of another version is not kept.
+        async with client.get("/console/console.js?v=0123456789abcdef", headers=plain) as response:
+            assert response.headers["Cache-Control"] == "no-cache"
 
 
 @pytest.mark.parametrize("name", ["index.html", "nope.js", "..%2Fconsole.py", "a/console.js"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -22,6 +23,18 @@ from dragoman.wiring.app import open_app
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
 MOST: Final = 200_000
 """Maximum bytes of a screenshot; they are part of every clone."""
+
+FONTS: Final = """<?xml version="1.0"?>
+<!DOCTYPE fontconfig SYSTEM "fonts.dtd">
+<fontconfig>
+  <include>/etc/fonts/fonts.conf</include>
+  <match target="pattern">
+    <test qual="any" name="family"><string>DejaVu Sans</string></test>
+    <edit name="family" mode="prepend" binding="strong"><string>Inter</string></edit>
+  </match>
+</fontconfig>
+"""
+"""Replaces the font that a machine without a desktop has by one like those that people have (Debian: fonts-inter)."""
 
 LISTED: Final = (
     ("translate", "Put the contract for the hall in Graz into English, and keep the numbers of its clauses"),
@@ -176,7 +189,7 @@ async def take(browser: str, folder: Path) -> None:
             await page.until(f"document.querySelectorAll('.list tbody tr').length === {len(LISTED) + 9}")
             await _save(page, name)
         await page.prefer("light")
-        await page.view(1280, 820)
+        await page.view(1280, 760)
         await page.go("about:blank")
         await page.go(f"{address}?tab=timeline")
         await page.see("check the prices", ".timeline")
@@ -236,7 +249,7 @@ async def take_figures(browser: str, folder: Path) -> None:
             assert answer.status == 200
         for name, place, text, height in (
             ("console-overview", "overview", "2 oldest", 760),
-            ("console-agents", "agents", "p95 of turns", 480),
+            ("console-agents", "agents", "p95", 480),
             ("console-usage", "usage?by=agent&measure=cost", "Invoices", 680),
         ):
             await page.view(1280, height)
@@ -260,6 +273,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         profile = Path(folder, "profile")
         profile.mkdir()
+        fonts = Path(folder, "fonts.conf")
+        fonts.write_text(FONTS)
+        os.environ["FONTCONFIG_FILE"] = str(fonts)  # of the browser
         with launched(find(), profile) as browser:
             asyncio.run(take(browser, Path(folder)))
             asyncio.run(take_figures(browser, Path(folder)))

@@ -142,7 +142,7 @@ class Stage:
         """Sends from the console and returns the id of the shown task."""
         before = await self.page.run("location.hash")
         await self.to(f"#/new?agent={agent}")
-        await self.page.until(f"document.querySelector('.new select')?.value === {agent!r}")
+        await self.page.until(f"document.querySelector('.new :checked')?.value === {agent!r}")
         await self.page.type("#message", text)
         await self.page.click(".compose button", "Send")
         return str(

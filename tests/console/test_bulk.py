@@ -7,6 +7,7 @@ from pathlib import Path
 import grpc
 import pytest
 from pydantic import SecretStr
+from tests.console.browser import Page
 from tests.console.served import staged
 from tests.console.test_looks import issues
 from tests.console.test_task_list import ROWS, TEXTS, failing, sign_in
@@ -17,6 +18,12 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 pytestmark = pytest.mark.browser
 
 
+async def choose(page: Page, action: str) -> None:
+    """Opens the menu of actions that cannot be undone, and chooses one."""
+    await page.click(".selection .menu > button")
+    await page.click(".selection [role=menuitem]", action)
+
+
 async def test_all_failed_tasks_of_a_filter_are_rerun_in_two_clicks(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, failing()) as stage:
         page = stage.page
@@ -24,10 +31,13 @@ async def test_all_failed_tasks_of_a_filter_are_rerun_in_two_clicks(browser: str
             await stage.put(f"contract {number}", "translate")
         await stage.put("word", "plain")
         await page.until(f"{ROWS} === 4")
-        assert await page.run("document.querySelector('.bulk')") is None
+        # Without a selection there is nothing to act on.
+        assert await page.run("document.querySelector('.selection')") is None
         await stage.to("#/tasks?q=quota&state=FAILED")
         await page.until(f"{ROWS} === 3")
-        await page.click(".bulk button", "Rerun 3 tasks")
+        assert await page.run("document.querySelector('.selection button')") is None
+        await page.click(".selection label", "Select all 3")
+        await page.click(".selection button", "Rerun 3 tasks")
         await page.see("Rerun 3 tasks?", "dialog[open] h2")
         for text in ("contract 2", "Text: quota", "State: failed"):
             await page.see(text, "dialog[open]")
@@ -46,17 +56,19 @@ async def test_what_is_open_is_canceled_and_erased(browser: str, tmp_path: Path)
         ended = await stage.put("word", "plain")
         await stage.to("#/tasks?state=OPEN")
         await page.until(f"{ROWS} === 2")
-        await page.click(".bulk button", "Cancel 2 open tasks")
+        await page.click(".selection label", "Select all 2")
+        await choose(page, "Cancel 2 open tasks")
         await page.click("dialog[open] button", "Keep them")
-        await page.until("!document.querySelector('.bulk dialog')")  # it is closed a moment before the page knows
-        await page.click(".bulk button", "Cancel 2 open tasks")
+        await page.until("!document.querySelector('.bulk-dialog')")  # it is closed a moment before the page knows
+        await choose(page, "Cancel 2 open tasks")
         await page.click("dialog[open] .primary", "Cancel 2 open tasks")
         await page.see("2 tasks canceled", "dialog[open]")
         await page.click("dialog[open] button", "Close")
         await page.see("No matching tasks", ".list")
         await stage.to("#/tasks?state=CANCELED")
         await page.until(f"{ROWS} === 2")
-        await page.click(".bulk button", "Erase 2 tasks")
+        await page.click(".selection label", "Select all 2")
+        await choose(page, "Erase 2 tasks")
         await page.click("dialog[open] .primary", "Erase 2 tasks")
         await page.see("2 tasks erased", "dialog[open]")
         await page.click("dialog[open] button", "Close")
@@ -64,6 +76,52 @@ async def test_what_is_open_is_canceled_and_erased(browser: str, tmp_path: Path)
         await page.until(f"{ROWS} === 1")
         async with stage.http.get(f"/plain/tasks/{ended['id']}") as answer:
             assert answer.status == 200
+
+
+async def test_ticked_tasks_are_acted_on_and_no_others(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        for text in ("paint 0", "paint 1", "paint 2"):
+            await stage.put(text)
+        await page.until(f"{ROWS} === 3")
+        await page.click(".list [aria-label='Select paint 0']")
+        await page.see("1 selected", ".selection")
+        # The key x selects the focused row.
+        await page.run("document.querySelectorAll('.list a.row')[0].focus()")
+        await page.press("x")
+        await page.see("2 selected", ".selection")
+        assert await page.run("document.querySelector('.selection > button:not(.plain)')") is None  # nothing to rerun
+        await page.click(".selection .menu > button")
+        await page.until("document.activeElement.innerText === 'Cancel 2 open tasks…'")
+        assert await issues(page) == []
+        await page.press("ArrowDown")
+        await page.until("document.activeElement.innerText === 'Erase 2 tasks…'")
+        await page.press("Escape")
+        await page.until("document.activeElement.ariaLabel === 'More actions'")
+        await choose(page, "Erase 2 tasks")
+        await page.click("dialog[open] .primary", "Erase 2 tasks")
+        await page.see("2 tasks erased", "dialog[open]")
+        await page.click("dialog[open] button", "Close")
+        await page.becomes(TEXTS, ["paint 1"])
+        await page.until("!document.querySelector('.selection')")
+
+
+async def test_a_link_with_an_unknown_filter_selects_nothing(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, failing()) as stage:
+        page = stage.page
+        await stage.put("contract", "translate")
+        await stage.put("word", "plain")
+        await page.until(f"{ROWS} === 2")
+        # Another spelling is corrected, in the address too.
+        await stage.to("#/tasks?state=failed")
+        await page.becomes(TEXTS, ["contract"])
+        await page.becomes("location.hash", "#/tasks?state=FAILED")
+        await page.becomes("document.querySelector('.states [aria-current]').dataset.state", "FAILED")
+        await stage.to("#/tasks?state=broken&age=hour")
+        await page.see("“broken” is no value of state. Use one of OPEN, SUBMITTED", ".list [role=alert]")
+        await page.becomes("document.querySelectorAll('.list tbody tr, .selection').length", 0)
+        await page.click(".list button", "Clear filters")
+        await page.until(f"{ROWS} === 2")
 
 
 async def test_viewers_see_all_tasks_but_change_none(browser: str, tmp_path: Path) -> None:
@@ -80,4 +138,4 @@ async def test_viewers_see_all_tasks_but_change_none(browser: str, tmp_path: Pat
         await sign_in(stage.page, vera.text)
         await stage.to("#/tasks?state=OPEN")
         await stage.page.until(f"{ROWS} === 1")
-        assert await stage.page.run("document.querySelector('.bulk')") is None
+        assert await stage.page.run("document.querySelector('.selection, .list [type=checkbox]')") is None

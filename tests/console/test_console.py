@@ -56,7 +56,7 @@ async def test_a_file_is_sent_and_the_response_is_streamed(browser: str, tmp_pat
             ("created", "submitted"),
             ("user", "user count them colors.csv text/csv, 16 B Raw red green blue"),
         ]
-        assert lines[-2:] == [("artifact", "artifact output 3 chunks one, two, three"), ("status", "completed")]
+        assert lines[-2:] == [("artifact", "artifact Answer 3 chunks one, two, three"), ("status", "completed")]
         given = await page.run(
             "fetch(document.querySelector('[data-kind=user] a[download]').href).then(file => file.text())"
             ".catch(error => String(error))"
@@ -210,11 +210,10 @@ async def test_credentials_are_requested_once(browser: str, tmp_path: Path) -> N
         page = stage.page
         request = ops.CreateKeyRequest(name="ann")
         ann = (await rpc.OpsServiceStub(channel).CreateKey(request, metadata=(("authorization", "Bearer boss"),))).text
-        await page.until("document.querySelector('dialog[open] input[type=password]')")
-        await page.type("dialog[open] input", "wrong")
+        await page.type("#key", "wrong")
         await page.press("Enter")
-        await page.until("document.querySelector('dialog[open] form [role=alert]')")
-        await page.type("dialog[open] input", ann)
+        await page.see("This key is not valid.", ".sign-in [role=alert]")
+        await page.type("#key", ann)
         await page.press("Enter")
         await page.see("0 tasks", ".list")
         await page.reload()

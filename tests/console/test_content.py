@@ -111,7 +111,6 @@ async def test_markdown_of_agents_is_rendered(browser: str, tmp_path: Path) -> N
     async with staged(browser, tmp_path, answers(types.text(REPORT))) as stage:
         page = stage.page
         await stage.send("*What* is new? (https://example.com/sheet_(1).)", "writer")
-        await page.click(".panel button", "Show all: ")
         await page.see("Nobody reads the footnotes.", ".panel blockquote")
         assert await shown(page, ".markdown strong") == ["grew 12 %"]
         assert await shown(page, ".markdown :is(h3, h4)") == ["Quarterly review", "By region"]
@@ -241,21 +240,23 @@ async def test_data_and_files_are_previewed(browser: str, tmp_path: Path) -> Non
         assert json.loads(await page.text(".panel .content pre.data")) == data
 
 
-async def test_long_texts_are_folded(browser: str, tmp_path: Path) -> None:
-    lines = "\n".join(f"{number} of **300**" for number in range(300))
-    async with staged(
-        browser, tmp_path, answers(types.text(lines), types.text("\n".join("ab" * 10), media_type="text/plain"))
-    ) as stage:
+async def test_long_texts_of_users_are_folded_and_answers_are_not(browser: str, tmp_path: Path) -> None:
+    question = "\n".join(f"{number} of **300**" for number in range(300))
+    answered = "\n".join(f"answer {number}" for number in range(300))
+    async with staged(browser, tmp_path, answers(types.text(answered))) as stage:
         page = stage.page
-        await stage.put("count", "writer")
+        message = {"messageId": "m-1", "role": "ROLE_USER", "parts": [{"text": question}]}
+        async with stage.http.post("/writer/message:send", json={"message": message}) as sent:
+            assert sent.status == 200
         await page.click(".list a.row")
-        await page.see("19 of 300", ".panel")
+        await page.see("19 of **300**", ".panel")
+        await page.see("answer 299", ".panel")
         assert "20 of" not in await page.text(".panel")
-        assert await shown(page, ".unfold") == ["Show all: 300 lines, 4.3 KiB"], "20 lines are not folded"
+        assert await shown(page, ".unfold") == ["Show all: 300 lines, 4.3 KiB"], "the answer is not folded"
         await page.click(".panel .unfold")
-        await page.see("299 of 300", ".panel")
+        await page.see("299 of **300**", ".panel")
         await page.click(".panel .unfold", "Show less")
-        await page.until("!document.querySelector('.panel').innerText.includes('20 of 300')")
+        await page.until("!document.querySelector('.panel').innerText.includes('20 of **300**')")
 
 
 @pytest.mark.parametrize(

@@ -83,14 +83,14 @@ async def furnished(browser: str, tmp_path: Path) -> AsyncIterator[tuple[Stage, 
                 f"{task}?tab=execution": "Nothing: the task has ended.",
                 f"{task}?tab=pushes": "HTTP 200",
                 f"{task}?tab=wire": '"task"',
-                "#/new": "Card",
+                "#/new": "Try an example",
                 "#/overview": "Waiting for callers",
                 "#/agents": "root",
                 "#/agents/curious": "Interfaces",
                 "#/agents/nobody": "There is no agent nobody.",
                 "#/usage": "Total",
                 "#/usage?by=agent&measure=cost": "Curious",
-                "#/webhooks": "Every event was delivered.",
+                "#/webhooks": "No event waits for a webhook.",
                 "#/nowhere": "The console has no page",
             },
         )
@@ -106,26 +106,25 @@ async def test_axe_reports_no_issues(browser: str, tmp_path: Path) -> None:
             assert await issues(page) == [], place
             await page.prefer("dark")
             assert await issues(page, *OF_COLORS) == [], place
-        await page.click("[aria-label='Keyboard shortcuts']")
+        await page.click(".account > button")
+        assert await issues(page) == []
+        await page.click(".account [role=menuitem]", "Keyboard shortcuts")
         await page.see("Single-key shortcuts", "dialog[open]")
         assert await issues(page) == []
-        await page.press("Escape")
-        await page.click(".top .key")
-        await page.until("document.querySelector('dialog[open] input[type=password]')")
-        assert await issues(page) == []
 
 
-async def test_every_view_fits_a_narrow_window(browser: str, tmp_path: Path) -> None:
+async def test_every_view_fits_narrow_and_wide_windows(browser: str, tmp_path: Path) -> None:
     async with furnished(browser, tmp_path) as (stage, places):
         page = stage.page
-        await page.view(380, 700)
-        for place, text in places.items():
-            await stage.to(place)
-            await page.see(text, "#main")
-            await page.becomes("document.scrollingElement.scrollWidth", 380, place)
-            await page.becomes(TOO_WIDE, [], place)
-            if "conversation" in place:
-                assert await issues(page) == [], place
+        for width in (2560, 320):
+            await page.view(width, 700)
+            for place, text in places.items():
+                await stage.to(place)
+                await page.see(text, "#main")
+                await page.becomes("document.scrollingElement.scrollWidth", width, place)
+                await page.becomes(TOO_WIDE, [], place)
+                if "conversation" in place and width == 320:
+                    assert await issues(page) == [], place
         # One pane at a time, with a link back.
         await stage.to("#/tasks")
         await page.until("!document.querySelector('.detail')")
@@ -133,6 +132,12 @@ async def test_every_view_fits_a_narrow_window(browser: str, tmp_path: Path) -> 
         await page.until("!document.querySelector('.list').checkVisibility()")
         await page.click(".back", "Tasks")
         await page.until("document.querySelector('.list').checkVisibility()")
+
+
+async def choose_colors(page: Page, name: str) -> None:
+    """Chooses the colors in the account menu."""
+    await page.click(".account > button")
+    await page.click(".account [role=menuitemradio]", name)
 
 
 async def test_light_and_dark_follow_the_system_until_the_user_chooses(browser: str, tmp_path: Path) -> None:
@@ -143,12 +148,15 @@ async def test_light_and_dark_follow_the_system_until_the_user_chooses(browser: 
         await page.prefer("dark")
         dark = await page.run(GROUND)
         assert dark != LIGHT
-        await page.choose(".theme select", "light")
+        await choose_colors(page, "Light")
         await page.until(f"{GROUND} === '{LIGHT}'")
         await page.reload()
-        await page.until(f"document.querySelector('.theme select')?.value === 'light' && {GROUND} === '{LIGHT}'")
+        await page.until(f"{GROUND} === '{LIGHT}'")
+        await page.click(".account > button")
+        await page.becomes("document.querySelector('.account [aria-checked=true]').innerText", "Light")
+        await page.press("Escape")
         await page.prefer("light")
-        await page.choose(".theme select", "dark")
+        await choose_colors(page, "Dark")
         await page.until(f"{GROUND} === '{dark}'")
 
 

@@ -87,7 +87,8 @@ async def test_a_schema_is_a_form_whose_values_are_the_answer(browser: str, tmp_
         await opened(stage, "room")
         labels = "[...document.querySelectorAll('.fields label')].map(one => one.innerText.trim().split('\\n')[0])"
         await page.becomes(labels, ["Arrival *", "Guests *", "Breakfast", "Floor"])
-        await page.see("Fields: Arrival, Guests, Breakfast, Floor", ".conversation")
+        # The form is the only way to answer, until the user wants another.
+        await page.becomes("document.querySelector('#message')", None)
         # The browser checks the fields: without a date, and with nine guests, nothing is sent.
         await page.type(".fields [name=guests]", "9")
         await page.click(".fields button", "Send answer")
@@ -100,6 +101,19 @@ async def test_a_schema_is_a_form_whose_values_are_the_answer(browser: str, tmp_
         await page.click(".fields button", "Send answer")
         values = {"breakfast": True, "date": "2026-12-24", "floor": 2, "guests": 2}
         await page.see(f"text='' data=[{json.dumps(values, sort_keys=True)}]", ".conversation")
+        await page.see("Fields: Arrival, Guests, Breakfast, Floor", ".conversation")
+
+
+async def test_a_question_with_a_form_can_be_answered_in_own_words(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, asking) as stage:
+        page = stage.page
+        await opened(stage, "choices")
+        await page.see("Answer in your own words", ".task")
+        await page.press("n")
+        await page.until("document.activeElement.id === 'message'")
+        await page.command("Input.insertText", text="neither")
+        await page.press("Enter", ctrl=True)
+        await page.see("text='neither'", ".conversation")
 
 
 async def test_missing_inputs_are_fields(browser: str, tmp_path: Path) -> None:

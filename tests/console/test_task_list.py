@@ -60,15 +60,54 @@ async def test_a_row_shows_what_was_asked_and_why_it_failed(browser: str, tmp_pa
         await page.see("quota exceeded", ".list .what")  # the row shows its end a little after its creation
         cells = await page.run(CELLS)
         assert cells["of-state"] == "failed"
-        assert cells["what"].split("\n")[-1] == "quota exceeded for read contract 18"
-        assert (cells["agent"], cells["spent"], cells["id"]) == ("Translate", "0.5", f"…{task['id'][-12:]}")
+        assert cells["what"].split("\n")[1] == "quota exceeded for read contract 18"
+        assert (cells["agent"], cells["spent"]) == ("Translate", "0.5")
         assert cells["duration"].endswith("s")
+        # Its id is shown while the pointer is over the row or the row has the focus.
+        code = "document.querySelector('.list code.id')"
+        assert not await page.run(f"{code}.checkVisibility({{visibilityProperty: true}})")
+        await page.run("document.querySelector('.list a.row').focus()")
+        await page.until(f"{code}.checkVisibility({{visibilityProperty: true}})")
+        await page.becomes(f"{code}.innerText", f"…{task['id'][-12:]}")
         # All tasks are of one principal, so there is no column for it.
         assert "principal" not in cells
         # A working task shows what its agent reported, and the list follows its changes.
         await stage.put("paint")
         await until_listed(page, "paint", "read contract 18")
         await page.see("Which color?", ".list .note")
+
+
+async def test_rows_beside_a_task_have_two_lines_at_every_width(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, failing()) as stage:
+        page = stage.page
+        await stage.put("I want a refund for order 4711, which arrived broken", "translate")
+        waiting = await stage.put("paint")
+        await stage.to(f"#/tasks/curious/{waiting['id']}")
+        row = "document.querySelector('.list tbody tr:has(a[href*=translate])')"
+        for width in (1000, 1440, 1920, 2560):
+            await page.view(width, 900)
+            await page.until(f"{row}.offsetHeight < 60 && getComputedStyle({row}).display === 'flex'")
+            link = f"{row}.querySelector('a.row')"
+            assert await page.run(f"{link}.getBoundingClientRect().width") >= 240, width
+            await page.becomes("document.scrollingElement.scrollWidth", width)
+        # The splitter works by keyboard and pointer, and is where it was after a reload.
+        list_width = "document.querySelector('.list').offsetWidth"
+        before = await page.run(list_width)
+        await page.run("document.querySelector('[role=separator]').focus()")
+        await page.press("ArrowRight")
+        await page.becomes(list_width, before + 24)
+        box = await page.run(
+            "(box => ({x: box.x + box.width / 2, y: box.y + 300}))"
+            "(document.querySelector('[role=separator]').getBoundingClientRect())"
+        )
+        for kind, x in (("mousePressed", box["x"]), ("mouseMoved", box["x"] - 100), ("mouseReleased", box["x"] - 100)):
+            await page.command(
+                "Input.dispatchMouseEvent", type=kind, button="left", buttons=1, clickCount=1, x=x, y=box["y"]
+            )
+        await page.becomes(list_width, before - 76)
+        await page.reload()
+        await page.becomes(list_width, before - 76)
+        assert await issues(page) == []
 
 
 async def test_states_are_tabs_with_their_numbers(browser: str, tmp_path: Path) -> None:
@@ -194,11 +233,10 @@ async def put_as(stage: Stage, key: str, *texts: str) -> None:
 
 
 async def sign_in(page: Page, key: str) -> None:
-    """Enters a key into the dialog."""
-    await page.until("document.querySelector('dialog[open] input[type=password]')")
-    await page.type("dialog[open] input", key)
+    """Enters a key on the sign-in page."""
+    await page.type("#key", key)
     await page.press("Enter")
-    await page.until("!document.querySelector('dialog[open]')")
+    await page.until("document.querySelector('.account')")
 
 
 async def test_operators_see_the_tasks_of_all_principals(browser: str, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ async def test_receivers_that_fail_come_first_and_get_their_events_again(browser
     async with staged(browser, tmp_path, push_first_wait=0.05, push_give_up="1s") as stage:
         page = stage.page
         await stage.to("#/webhooks")
-        await page.see("Every event was delivered.", ".empty-state")
+        await page.see("No event waits for a webhook.", ".empty-state")
         dead = [DOWN + name for name in ("one", "two")]
         for url in dead:
             stage.receivers.answer(url, then=answered(503))
@@ -70,7 +70,7 @@ async def test_receivers_that_fail_come_first_and_get_their_events_again(browser
         # One task's.
         stage.receivers.answer(BUSY)
         await page.click(".card td button", "Redeliver")
-        await page.see("Every event was delivered.", ".empty-state")
+        await page.see("No event waits for a webhook.", ".empty-state")
         assert stage.receivers.taken(BUSY)
 
 
@@ -80,6 +80,6 @@ async def test_callers_without_the_grant_do_not_see_webhooks(browser: str, tmp_p
         await stage.to("#/webhooks")
         await page.see("Sign in to see webhooks.", ".empty-state")
         await page.click(".empty-state button", "Sign in")
-        await page.type("dialog[open] input", "boss")
+        await page.type("#key", "boss")
         await page.press("Enter")
-        await page.see("Every event was delivered.", ".empty-state")
+        await page.see("No event waits for a webhook.", ".empty-state")

@@ -136,6 +136,11 @@ export function pausedByText({ principal }: AgentPause): string {
   return principal && principal !== "anonymous" ? ` by ${principal}` : "";
 }
 
+/** The list of tasks that changed in this hour. */
+export function hourHref({ start }: HourFigures, agent = ""): string {
+  return taskListHref(agent, "", new Date(start).toISOString().slice(0, 13));
+}
+
 /** The list of an agent's tasks, or of all agents, in a state; `age`: an id of `AGES` in `tasks/filters.ts`. */
 export function taskListHref(agent: string, state: string, age = ""): string {
   return href(["tasks"], { agent, state, age });

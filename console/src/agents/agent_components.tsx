@@ -4,8 +4,8 @@ import { useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
 import { call, encodeSegment } from "../shared/api";
-import { ErrorMessage, TimeSince } from "../shared/components";
-import { formatCount, formatDuration, formatPercent, sum } from "../shared/format";
+import { ErrorMessage, TimeSince, Zero } from "../shared/components";
+import { formatCount, formatDuration, formatNumber, formatPercent, sum } from "../shared/format";
 import { quantile, type Metrics } from "../shared/metrics";
 import { canOperate } from "../shared/sign_in";
 import { endedTasks, HOURS, pausedByText, taskListHref, type AgentActivity, type HourFigures, type OpenTaskCount } from "./agent_activity";
@@ -108,6 +108,31 @@ export function PauseNote({ activity }: { activity: AgentActivity }) {
       {pausedByText(activity.pause)}
       {reason ? `: ${reason}` : "."}
     </p>
+  );
+}
+
+/** A number of tasks that links to them, and how long the oldest has been in this state. */
+export function TaskCountLink({ tasks, link }: { tasks: OpenTaskCount; link: string }) {
+  if (!tasks.count) return <Zero />;
+  return (
+    <>
+      <a href={link}>{formatCount(tasks)}</a>{" "}
+      {tasks.oldest !== undefined && (
+        <small>
+          <TimeSince time={tasks.oldest} />
+        </small>
+      )}
+    </>
+  );
+}
+
+/** The failed tasks of the last hours, with their share of those that ended. */
+export function FailedCount({ agent, failed, all }: { agent: string; failed: number; all: number }) {
+  if (!failed) return <Zero />;
+  return (
+    <>
+      <a href={taskListHref(agent, "FAILED", "day")}>{formatNumber(failed)}</a> <small>{formatPercent(failed, all)}</small>
+    </>
   );
 }
 

@@ -11,7 +11,7 @@ import type { Metrics } from "../shared/metrics";
 import { Page } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href } from "../shared/route";
-import { taskListHref, type AgentActivity } from "./agent_activity";
+import { hourHref, taskListHref, type AgentActivity } from "./agent_activity";
 import { ActivityFigures, formatHour, MeanTurnDuration, outcomeSeries, PauseNote, PauseSwitch } from "./agent_components";
 
 interface AgentPageProps {
@@ -56,6 +56,7 @@ export function AgentPage({ agent, activity, metrics, workers, refresh }: AgentP
             series={outcomeSeries(activity.hours)}
             unit={formatNumber}
             isInteger
+            links={activity.hours.map((hour) => hourHref(hour, agent.id))}
           />
           <p class="faint">
             A turn took <MeanTurnDuration hours={activity.hours} /> on average.

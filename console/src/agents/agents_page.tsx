@@ -2,14 +2,14 @@
 
 import { agents, catalogError } from "../shared/agents";
 import { Sparkline } from "../shared/bar_chart";
-import { ErrorMessage } from "../shared/components";
+import { ErrorMessage, TimeSince, Zero } from "../shared/components";
 import { formatNumber, plural, sum } from "../shared/format";
-import type { Agent, WorkerAgent } from "../shared/messages";
+import type { Agent, AgentPause, WorkerAgent } from "../shared/messages";
 import { EmptyState, isAccessError, Page } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href, route } from "../shared/route";
-import { endedTasks, HOURS, readOverview, readWorkers, taskListHref, type AgentActivity, type Overview } from "./agent_activity";
-import { ActivityFigures, outcomeSeries, PauseNote, PauseSwitch } from "./agent_components";
+import { endedTasks, HOURS, pausedByText, readOverview, readWorkers, taskListHref, type AgentActivity, type Overview } from "./agent_activity";
+import { FailedCount, outcomeSeries, PauseSwitch, TaskCountLink, TurnQuantile } from "./agent_components";
 import { AgentPage } from "./agent_page";
 
 const POLL_INTERVAL_MS = 10_000;
@@ -38,19 +38,33 @@ export function AgentsPage() {
     <Page title="Agents">
       <ErrorMessage error={catalogError.value} />
       {!isAccessError(activity.error) && <ErrorMessage error={activity.error ?? connected.error} />}
-      <ul class="cards">
-        {catalog?.map((agent) => (
-          <li key={agent.id}>
-            <AgentCard
-              agent={agent}
-              activity={activityOf(agent.id)}
-              overview={activity.value}
-              workers={connected.value?.get(agent.id)}
-              refresh={activity.refresh}
-            />
-          </li>
-        ))}
-      </ul>
+      <div class="wide-table" tabIndex={0} role="region" aria-label="Table of agents">
+        <table class="figures agents">
+          <thead>
+            <tr>
+              <th scope="col">Agent</th>
+              {activity.value && <th scope="col">Last {HOURS} h</th>}
+              {activity.value && ["In the queue", "Running", "Waiting", "Failed", "p50", "p95"].map((name) => <th key={name} scope="col">{name}</th>)}
+              {connected.value && <th scope="col">Workers</th>}
+              <th scope="col">
+                <span class="hidden">Actions</span>
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {catalog?.map((agent) => (
+              <AgentRow
+                key={agent.id}
+                agent={agent}
+                activity={activityOf(agent.id)}
+                overview={activity.value}
+                workers={connected.value && (connected.value.get(agent.id) ?? null)}
+                refresh={activity.refresh}
+              />
+            ))}
+          </tbody>
+        </table>
+      </div>
     </Page>
   );
 }
@@ -67,52 +81,85 @@ function AgentNotFound({ id }: { id: string }) {
   );
 }
 
-interface AgentCardProps {
+interface AgentRowProps {
   agent: Agent;
   activity: AgentActivity | undefined;
   overview: Overview | undefined;
-  workers: WorkerAgent | undefined;
+  /** Null for an agent that needs none; undefined for callers who do not see workers. */
+  workers: WorkerAgent | null | undefined;
   refresh: () => void;
 }
 
-function AgentCard({ agent, activity, overview, workers, refresh }: AgentCardProps) {
+/** Name and description, figures, and actions while the row has the pointer or the focus. */
+function AgentRow({ agent, activity, overview, workers, refresh }: AgentRowProps) {
   return (
-    <article class="card" aria-label={agent.name} data-state={activity?.pause && "paused"}>
-      <header>
-        <h3>
-          <a href={href(["agents", agent.id])}>{agent.name}</a>
-        </h3>
-        <code class="faint">{agent.id}</code>
-        {agent.root && <span class="tag">root</span>}
-        {activity?.version && <span class="tag">{activity.version}</span>}
-        {activity?.pause && <span class="tag">paused</span>}
-      </header>
-      <p class="faint">{agent.description}</p>
-      {activity && <PauseNote activity={activity} />}
-      {activity && (
-        <>
-          <ActivityFigures activity={activity} metrics={overview?.metrics} />
-          <Sparkline
-            title={`The last ${HOURS} hours: ${formatNumber(sum(activity.hours.map(endedTasks)))} tasks ended`}
-            series={outcomeSeries(activity.hours)}
-          />
-        </>
-      )}
-      {workers && <p class={workers.workers?.length ? "faint" : "why"}>{workersText(workers)}</p>}
-      <footer class="buttons">
-        <a class="button" href={href(["new"], { agent: agent.id })}>
-          New task
-        </a>
-        <a class="button" href={taskListHref(agent.id, "")}>
-          Tasks
-        </a>
-        {activity && <PauseSwitch agent={activity} refresh={refresh} />}
-      </footer>
-    </article>
+    <tr aria-label={agent.name} data-state={activity?.pause && "paused"}>
+      <th scope="row">
+        <a href={href(["agents", agent.id])}>{agent.name}</a> {agent.root && <span class="tag">root</span>}{" "}
+        {activity?.version && <span class="tag">{activity.version}</span>} {activity?.pause && <span class="tag paused">paused</span>}
+        <small title={agent.description}>{activity?.pause ? <PauseText pause={activity.pause} /> : agent.description}</small>
+      </th>
+      {overview && <ActivityCells activity={activity} />}
+      {overview &&
+        [0.5, 0.95].map((share) => (
+          <td key={share}>{activity && overview.metrics ? <TurnQuantile metrics={overview.metrics} agent={agent.id} share={share} /> : "–"}</td>
+        ))}
+      {workers !== undefined && <td>{workers ? <WorkersCell agent={workers} /> : <Zero>–</Zero>}</td>}
+      <td class="row-actions">
+        <span>
+          {activity && <PauseSwitch agent={activity} refresh={refresh} />}
+          <a class="button" href={taskListHref(agent.id, "")}>
+            Tasks
+          </a>
+          <a class="button" href={href(["new"], { agent: agent.id })}>
+            New task
+          </a>
+        </span>
+      </td>
+    </tr>
   );
 }
 
-function workersText({ workers = [] }: WorkerAgent): string {
-  if (workers.length === 0) return "No worker is connected to this server.";
-  return `${plural(workers.length, "worker")} connected, room for ${formatNumber(sum(workers.map((worker) => worker.free ?? 0)))} more turns`;
+function ActivityCells({ activity }: { activity: AgentActivity | undefined }) {
+  if (!activity) return <td colSpan={5} />;
+  const [failed, all] = [sum(activity.hours.map((hour) => hour.failed)), sum(activity.hours.map(endedTasks))];
+  return (
+    <>
+      <td>
+        <Sparkline title={`${activity.name}: ${formatNumber(all)} ended, ${formatNumber(failed)} failed`} series={outcomeSeries(activity.hours)} />
+      </td>
+      <td>
+        <TaskCountLink tasks={activity.queued} link={taskListHref(activity.id, "SUBMITTED")} />
+      </td>
+      <td>
+        <TaskCountLink tasks={activity.running} link={taskListHref(activity.id, "WORKING")} />
+      </td>
+      <td>
+        <TaskCountLink tasks={activity.waiting} link={taskListHref(activity.id, "INPUT_REQUIRED")} />
+      </td>
+      <td class={failed ? "failed" : undefined}>
+        <FailedCount agent={activity.id} failed={failed} all={all} />
+      </td>
+    </>
+  );
+}
+
+function PauseText({ pause }: { pause: AgentPause }) {
+  return (
+    <>
+      paused <TimeSince time={pause.since} suffix=" ago" />
+      {pausedByText(pause)}
+      {pause.reason && `: ${pause.reason}`}
+    </>
+  );
+}
+
+function WorkersCell({ agent: { workers = [] } }: { agent: WorkerAgent }) {
+  if (workers.length === 0) return <span class="why">none</span>;
+  const free = sum(workers.map((worker) => worker.free ?? 0));
+  return (
+    <>
+      {formatNumber(workers.length)} <small>room for {plural(free, "turn")}</small>
+    </>
+  );
 }

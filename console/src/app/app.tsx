@@ -3,19 +3,22 @@
 import { AgentsPage } from "../agents/agents_page";
 import { OverviewPage } from "../overview/overview_page";
 import { agents, catalogError } from "../shared/agents";
+import { signInRequest } from "../shared/api";
 import { ErrorMessage } from "../shared/components";
 import { EmptyState, Page, useTitle } from "../shared/page";
 import { route, section, selectedTask } from "../shared/route";
 import { canViewAll } from "../shared/sign_in";
-import { setTheme, theme, THEMES, type Theme } from "../shared/theme";
-import { NewTask } from "../task/compose/message_form";
+import { NewTask } from "../task/compose/new_task";
 import { TaskView } from "../task/task_view";
 import { listTitle } from "../tasks/filters";
 import { TaskList } from "../tasks/task_list";
 import { UsagePage } from "../usage/usage_page";
 import { WebhooksPage } from "../webhooks/webhooks_page";
-import { CredentialsButton, CredentialsDialog } from "./credentials";
-import { helpIsOpen, ShortcutsDialog } from "./shortcuts";
+import { AccountMenu, AccountPage } from "./account";
+import { Mark } from "./mark";
+import { ShortcutsDialog } from "./shortcuts";
+import { SignInPage } from "./sign_in_page";
+import { paneStyle, Splitter } from "./splitter";
 
 interface NavigationItem {
   id: string;
@@ -36,13 +39,18 @@ const NAVIGATION: readonly NavigationItem[] = [
 
 export function App() {
   const current = section.value;
+  if (signInRequest.value) return <SignInPage />;
   return (
     <>
       <a class="skip" href="#main" onClick={(event) => (event.preventDefault(), document.getElementById("main")?.focus())}>
         Skip to the content
       </a>
       <header class="top">
-        <h1>Dragoman</h1>
+        <h1>
+          <a href="#/">
+            <Mark /> Dragoman
+          </a>
+        </h1>
         <nav aria-label="Console">
           {NAVIGATION.filter((item) => !item.needsGrant || canViewAll.value).map((item) => (
             <a key={item.id} href={`#/${item.id}`} aria-current={current === item.id ? "page" : undefined}>
@@ -57,26 +65,12 @@ export function App() {
           New task
         </a>
         <span class="space" />
-        <label class="theme">
-          <span class="hidden">Colors</span>
-          <select value={theme.value} onChange={(event) => setTheme(event.currentTarget.value as Theme)}>
-            {THEMES.map((theme) => (
-              <option key={theme.id} value={theme.id}>
-                {theme.name}
-              </option>
-            ))}
-          </select>
-        </label>
-        <CredentialsButton />
-        <button type="button" class="keyboard" aria-label="Keyboard shortcuts" onClick={() => (helpIsOpen.value = true)}>
-          ?
-        </button>
+        <AccountMenu />
       </header>
       {catalogError.value && current !== "agents" && <ErrorMessage error={catalogError.value} />}
       <main id="main" tabIndex={-1}>
         <SectionContent section={current} />
       </main>
-      <CredentialsDialog />
       <ShortcutsDialog />
     </>
   );
@@ -87,14 +81,17 @@ function SectionContent({ section }: { section: string }) {
     case "overview":
       return <OverviewPage />;
     case "tasks":
-    case "new":
       return <TasksSection />;
+    case "new":
+      return agents.value ? <NewTask /> : null;
     case "agents":
       return <AgentsPage />;
     case "usage":
       return <UsagePage />;
     case "webhooks":
       return <WebhooksPage />;
+    case "account":
+      return <AccountPage />;
     default:
       return <PageNotFound />;
   }
@@ -103,14 +100,14 @@ function SectionContent({ section }: { section: string }) {
 /** The list, and the selected item beside it. */
 function TasksSection() {
   const task = selectedTask.value;
-  const aside = task !== null || section.value === "new";
-  useTitle(task ? undefined : aside ? "New task" : listTitle());
+  useTitle(task ? undefined : listTitle());
   return (
-    <div class={aside ? "split chosen" : "split alone"}>
+    <div class={task ? "split chosen" : "split alone"} style={paneStyle()}>
       <TaskList />
-      {aside && (
+      {task && <Splitter />}
+      {task && (
         <div class="detail">
-          {task ? <TaskView key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} /> : agents.value && <NewTask />}
+          <TaskView key={`${task.tenant}/${task.id}`} tenant={task.tenant} id={task.id} />
         </div>
       )}
     </div>

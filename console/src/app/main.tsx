@@ -6,9 +6,8 @@ import { App } from "./app";
 import { listenForShortcuts } from "./shortcuts";
 
 applyTheme();
-void finishSignIn().then(() => {
-  void loadCaller();
-  void loadProviders();
+void finishSignIn().then(async () => {
+  await Promise.all([loadCaller(), loadProviders()]); // before the views, which would be rejected without credentials
   pollAgents();
   listenForShortcuts();
   render(<App />, document.getElementById("console") as HTMLElement);

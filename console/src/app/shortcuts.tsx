@@ -3,7 +3,8 @@
 
 import { signal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { navigate, section, selectedTask, updateQuery } from "../shared/route";
+import { signInRequest } from "../shared/api";
+import { navigate, route, section, selectedTask, updateQuery } from "../shared/route";
 import { filterQuery } from "../tasks/filters";
 
 const STORAGE_KEY = "dragoman.shortcuts";
@@ -17,10 +18,11 @@ const SHORTCUTS: readonly (readonly [string, string])[] = [
   ["/", "search for a task"],
   ["n", "new task, or message to the shown task"],
   ["j  k", "next and previous task of the list"],
+  ["x", "select the focused or shown task of the list"],
   ["1 … 6", "tabs of the task"],
   ["o  t  a", "overview, tasks, agents"],
   ["u  w", "usage, webhooks"],
-  ["Esc", "back to the list"],
+  ["Esc", "leave the field, then back to the list"],
   ["Ctrl+Enter", "send"],
   ["?", "this help"],
 ];
@@ -35,34 +37,44 @@ function selectNeighbor(by: number): void {
   }
 }
 
+function toggleSelection(): void {
+  const row = document.activeElement?.closest("tr") ?? document.querySelector(".list tr[aria-current]");
+  row?.querySelector<HTMLInputElement>(".check input")?.click();
+}
+
 /** Focuses a field as soon as it exists; its view may not be rendered yet. */
-function focusWhenVisible(id: string, frames = 300): void {
-  const field = document.getElementById(id);
+function focusWhenVisible(selector: string, frames = 300): void {
+  const field = document.querySelector<HTMLElement>(selector);
   if (field?.checkVisibility()) field.focus();
-  else if (frames > 0) requestAnimationFrame(() => focusWhenVisible(id, frames - 1));
+  else if (frames > 0) requestAnimationFrame(() => focusWhenVisible(selector, frames - 1));
 }
 
 function onKeyDown(event: KeyboardEvent): void {
+  if (signInRequest.value) return;
   const target = event.target as HTMLElement;
-  const typing = target.matches("input, textarea, select");
-  if (event.key === "Escape" && selectedTask.value && !document.querySelector("dialog[open]")) {
+  const typing = target.matches("input:not([type=checkbox]), textarea, select");
+  if (event.key === "Escape" && !document.querySelector("dialog[open]")) {
     if (typing) target.blur();
-    else navigate(["tasks"], filterQuery());
+    else if (selectedTask.value) navigate(["tasks"], filterQuery());
+    else if (section.value === "new") navigate(["tasks"]);
+    else if (section.value === "agents" && route.value.path.length > 1) navigate(["agents"]);
     return;
   }
   if (!enabled.value || typing || event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
   const tab = TASK_TABS[Number(event.key) - 1];
   const actions: Record<string, () => void> = {
     "/": () => {
-      if (section.value !== "tasks" && section.value !== "new") navigate(["tasks"]);
-      focusWhenVisible("find");
+      if (section.value !== "tasks") navigate(["tasks"]);
+      focusWhenVisible("#find");
     },
     n: () => {
       if (!selectedTask.value) navigate(["new"]);
-      focusWhenVisible("message");
+      document.querySelector<HTMLElement>(".task .own-words")?.click();
+      focusWhenVisible("#message, .input-form :is(input, select, textarea)");
     },
     j: () => selectNeighbor(1),
     k: () => selectNeighbor(-1),
+    x: toggleSelection,
     o: () => navigate(["overview"]),
     t: () => navigate(["tasks"]),
     a: () => navigate(["agents"]),

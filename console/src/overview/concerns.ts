@@ -10,9 +10,9 @@ const MINUTE_MS = 60_000;
 /** A task that waits longer for a turn is stuck. */
 const STUCK_AFTER_MS = 10 * MINUTE_MS;
 /** An agent fails if at least so many tasks, and such a share, failed in the last hours. */
-const FAILING_TASKS = 3;
+export const FAILING_TASKS = 3;
 const FAILING_SHARE = 0.1;
-const FAILING_HOURS = 3;
+export const FAILING_HOURS = 3;
 /** Workers that restart are absent for less. */
 const ABSENT_AFTER_MS = MINUTE_MS;
 

@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import {
   endedTasks,
+  hourHref,
   HOURS,
   readOverview,
   sumHours,
@@ -13,15 +14,15 @@ import {
   type HourFigures,
   type OpenTaskCount,
 } from "../agents/agent_activity";
-import { formatHour, MeanTurnDuration, outcomeSeries, PauseSwitch, TurnQuantile } from "../agents/agent_components";
+import { FailedCount, formatHour, MeanTurnDuration, outcomeSeries, PauseSwitch, TaskCountLink, TurnQuantile } from "../agents/agent_components";
 import { BarChart, Sparkline } from "../shared/bar_chart";
-import { ErrorMessage, TimeSince } from "../shared/components";
-import { formatNumber, formatCount, formatDuration, formatPercent, sum } from "../shared/format";
+import { ErrorMessage, TimeSince, Zero } from "../shared/components";
+import { formatNumber, formatCount, formatDuration, formatPercent, plural, sum } from "../shared/format";
 import { maxValue, quantile, type Metrics } from "../shared/metrics";
 import { AccessError, EmptyState, isAccessError, Page } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href, replaceRoute, route } from "../shared/route";
-import { concerns, type Concern } from "./concerns";
+import { concerns, FAILING_HOURS, FAILING_TASKS, type Concern } from "./concerns";
 
 const POLL_INTERVAL_MS = 10_000;
 
@@ -39,7 +40,7 @@ export function OverviewPage() {
       {isAccessError(error) ? <AccessError error={error} subject="the overview" /> : <ErrorMessage error={error} />}
       {value && (
         <>
-          <Concerns concerns={concerns(value)} metrics={value.metrics} refresh={refresh} />
+          <Concerns concerns={concerns(value)} failed={sum(hours.slice(-FAILING_HOURS).map((hour) => hour.failed))} metrics={value.metrics} refresh={refresh} />
           {idle ? (
             <EmptyState title="No tasks in the last day.">
               <p>
@@ -55,6 +56,7 @@ export function OverviewPage() {
                 series={outcomeSeries(hours)}
                 unit={formatNumber}
                 isInteger
+                links={hours.map((hour) => hourHref(hour))}
               />
             </>
           )}
@@ -70,7 +72,15 @@ function isIdle({ queued, running, waiting, hours }: AgentActivity): boolean {
   return queued.count + running.count + waiting.count + sum(hours.map((hour) => hour.begun + endedTasks(hour) + hour.turns)) === 0;
 }
 
-function Concerns({ concerns, metrics, refresh }: { concerns: readonly Concern[]; metrics: Metrics | undefined; refresh: () => void }) {
+interface ConcernsProps {
+  concerns: readonly Concern[];
+  /** Tasks that failed in the last hours, also where they are too few for a concern. */
+  failed: number;
+  metrics: Metrics | undefined;
+  refresh: () => void;
+}
+
+function Concerns({ concerns, failed, metrics, refresh }: ConcernsProps) {
   if (concerns.length === 0) {
     return (
       <div class="all-clear" role="status">
@@ -80,7 +90,7 @@ function Concerns({ concerns, metrics, refresh }: { concerns: readonly Concern[]
         <p>
           <b>Nothing needs you now.</b>{" "}
           <span>
-            No task waits longer than ten minutes for a turn, no agent fails or is paused
+            No task waits longer than ten minutes for a turn, no agent is paused or fails in a tenth of its tasks ({FAILING_TASKS} or more)
             {metrics ? (
               ", no webhook fails."
             ) : (
@@ -89,6 +99,12 @@ function Concerns({ concerns, metrics, refresh }: { concerns: readonly Concern[]
               </>
             )}
           </span>
+          {failed > 0 && (
+            <span class="faint">
+              {" "}
+              {plural(failed, "task")} failed in the last {FAILING_HOURS} hours.
+            </span>
+          )}
         </p>
       </div>
     );
@@ -190,6 +206,7 @@ function AgentsTable({ agents, metrics }: { agents: readonly AgentActivity[]; me
 
 function AgentRow({ agent: agent, metrics }: { agent: AgentActivity; metrics: Metrics | undefined }) {
   const [failed, all] = [sum(agent.hours.map((hour) => hour.failed)), sum(agent.hours.map(endedTasks))];
+  const completed = sum(agent.hours.map((hour) => hour.completed));
   return (
     <tr>
       <th scope="row">
@@ -207,10 +224,9 @@ function AgentRow({ agent: agent, metrics }: { agent: AgentActivity; metrics: Me
       <td>
         <TaskCountLink tasks={agent.waiting} link={taskListHref(agent.id, "INPUT_REQUIRED")} />
       </td>
-      <td>{formatNumber(sum(agent.hours.map((hour) => hour.completed)))}</td>
+      <td>{completed ? formatNumber(completed) : <Zero />}</td>
       <td class={failed ? "failed" : undefined}>
-        {failed ? <a href={taskListHref(agent.id, "FAILED", "day")}>{formatNumber(failed)}</a> : 0}{" "}
-        {failed > 0 && <small>{formatPercent(failed, all)}</small>}
+        <FailedCount agent={agent.id} failed={failed} all={all} />
       </td>
       <td>
         <MeanTurnDuration hours={agent.hours} />
@@ -226,21 +242,6 @@ function AgentRow({ agent: agent, metrics }: { agent: AgentActivity; metrics: Me
         </td>
       )}
     </tr>
-  );
-}
-
-/** A number of tasks that links to them, and how long the oldest has been in this state. */
-function TaskCountLink({ tasks, link }: { tasks: OpenTaskCount; link: string }) {
-  if (!tasks.count) return <>0</>;
-  return (
-    <>
-      <a href={link}>{formatCount(tasks)}</a>{" "}
-      {tasks.oldest !== undefined && (
-        <small>
-          <TimeSince time={tasks.oldest} />
-        </small>
-      )}
-    </>
   );
 }
 

@@ -1,7 +1,7 @@
 // The agents of the server, polled because workers connect and disconnect.
 
 import { effect, signal } from "@preact/signals";
-import { accessToken, call, errorText } from "./api";
+import { accessToken, call, errorText, signInRequest } from "./api";
 import type { Agent } from "./messages";
 import { agentOf } from "./tenant";
 
@@ -35,7 +35,7 @@ export function pollAgents(): void {
   });
   let due = 0;
   setInterval(() => {
-    if (document.hidden || Date.now() < due) return;
+    if (document.hidden || signInRequest.value || Date.now() < due) return;
     void loadAgents().then(() => (due = Date.now() + (catalogError.value ? 0 : POLL_INTERVAL_MS)));
   }, RETRY_INTERVAL_MS);
 }

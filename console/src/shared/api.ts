@@ -10,25 +10,14 @@ const STORAGE_KEY = "dragoman.key";
 /** The API key or token of all calls. Stored until the tab is closed. */
 export const accessToken = signal(sessionStorage.getItem(STORAGE_KEY) ?? "");
 
-/** Why credentials are requested; empty while calls are accepted. */
-export const signInReason = signal("");
-
-/** The credentials that the server rejected last, and those for which the user then closed the dialog. */
-let rejectedToken: string | undefined;
-let dismissedToken: string | undefined;
-
-/** Closes the sign-in dialog. A later 401 for the same credential does not open it again. */
-export function dismissSignIn(): void {
-  dismissedToken = rejectedToken;
-  signInReason.value = "";
-}
+/** Set while the page asks for credentials in place of its views; with a reason, if there is something to explain. */
+export const signInRequest = signal<{ reason: string } | undefined>(undefined);
 
 export function storeAccessToken(value: string): void {
   accessToken.value = value.trim();
   if (accessToken.value) sessionStorage.setItem(STORAGE_KEY, accessToken.value);
   else sessionStorage.removeItem(STORAGE_KEY);
-  rejectedToken = undefined;
-  dismissSignIn();
+  signInRequest.value = undefined;
 }
 
 /** An error of the server, with its message. `status` is 0 if the server is unreachable. */
@@ -72,9 +61,8 @@ export async function request(path: string, { method, body, headers, signal }: R
   }
   if (response.ok) return response;
   const error = await readError(response);
-  if (error.status === 401 && usedToken === accessToken.value && !isOperatorPath(response.url) && (verb !== "GET" || usedToken !== dismissedToken)) {
-    rejectedToken = usedToken;
-    signInReason.value = error.message;
+  if (error.status === 401 && usedToken === accessToken.value && !headers?.["Authorization"] && !isOperatorPath(response.url)) {
+    signInRequest.value ??= { reason: usedToken ? "Your key is no longer valid. Sign in again." : "" };
   }
   throw error;
 }

@@ -21,16 +21,19 @@ interface BarChartProps {
   unit: (value: number) => string;
   /** Whether the values are whole numbers. */
   isInteger?: boolean;
+  /** Where a click on each bar leads: to what it counts. */
+  links?: readonly string[];
 }
 
 const HEIGHT = 100;
 /** Width of a bar's place, and the space between two bars, in units of the drawing. */
 const SLOT_WIDTH = 10;
 const GAP = 2;
+const MAX_LABELS = 7;
 /** Longer series have a table of their own on the page. */
 const MAX_TABLE_ROWS = 24;
 
-export function BarChart({ title, labels, series, unit, isInteger = false }: BarChartProps) {
+export function BarChart({ title, labels, series, unit, isInteger = false, links = [] }: BarChartProps) {
   const hovered = useSignal<number | undefined>(undefined);
   const max = Math.max(0, ...labels.map((_, bar) => sum(series.map((each) => each.values[bar] ?? 0))));
   const top = roundUp(isInteger ? Math.max(max, 2) : max);
@@ -65,18 +68,21 @@ export function BarChart({ title, labels, series, unit, isInteger = false }: Bar
             <line key={part} x1={0} x2={labels.length * SLOT_WIDTH} y1={HEIGHT * part} y2={HEIGHT * part} class="grid" />
           ))}
           {labels.map((label, bar) => (
-            <g key={label} onPointerEnter={() => (hovered.value = bar)}>
+            <g
+              key={label}
+              class={links[bar] ? "linked" : undefined}
+              onPointerEnter={() => (hovered.value = bar)}
+              onClick={() => links[bar] && (location.hash = links[bar])}
+            >
               <rect class="place" x={bar * SLOT_WIDTH} width={SLOT_WIDTH} y={0} height={HEIGHT} data-here={bar === selected} />
               <BarStack bar={bar} series={series} top={top} />
             </g>
           ))}
         </svg>
         <p class="axis" aria-hidden="true">
-          {[0, Math.floor((labels.length - 1) / 2), labels.length - 1]
-            .filter((bar, index, all) => all.indexOf(bar) === index)
-            .map((bar) => (
-              <span key={bar}>{labels[bar]}</span>
-            ))}
+          {axisBars(labels.length).map((bar) => (
+            <span key={bar}>{labels[bar]?.replace(/^\d{4}-(?=\d\d-)/, "")}</span>
+          ))}
         </p>
       </div>
       {labels.length <= MAX_TABLE_ROWS && <Table title={title} labels={labels} series={series} unit={unit} />}
@@ -126,6 +132,12 @@ function BarStack({ bar, series, top }: { bar: number; series: readonly Series[]
       })}
     </>
   );
+}
+
+/** The bars that have a label: at the same distances, with the first and the last. */
+function axisBars(count: number): number[] {
+  const labeled = Math.min(count, MAX_LABELS);
+  return Array.from({ length: labeled }, (_, index) => Math.round((index * (count - 1)) / Math.max(labeled - 1, 1)));
 }
 
 /** The next number whose half is round, too. */

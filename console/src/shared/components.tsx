@@ -26,6 +26,11 @@ export function TimeSince({ time, suffix = "" }: { time: string | number | undef
   );
 }
 
+/** A figure that is zero: dimmed, so that the others are seen. */
+export function Zero({ children = "0" }: { children?: ComponentChildren }) {
+  return <span class="zero">{children}</span>;
+}
+
 export function ErrorMessage({ error }: { error: unknown }) {
   if (!error) return null;
   return (

@@ -102,17 +102,29 @@ export interface Skill {
   examples?: string[];
 }
 
+export interface CardExtension {
+  uri: string;
+  description?: string;
+  params?: { [key: string]: Json };
+}
+
 export interface Card {
   name: string;
   description: string;
   version: string;
   documentationUrl?: string;
   provider?: { organization: string; url: string };
-  capabilities?: { streaming?: boolean; pushNotifications?: boolean; extensions?: { uri: string; description?: string }[] };
+  capabilities?: { streaming?: boolean; pushNotifications?: boolean; extensions?: CardExtension[] };
   defaultInputModes?: string[];
   defaultOutputModes?: string[];
   skills?: Skill[];
   supportedInterfaces?: { url: string; protocolBinding: string; protocolVersion?: string; tenant?: string }[];
+}
+
+/** The schemas that a card declares (`urn:dragoman:schemas:v1`), by skill; those of the agent have the key "". */
+export function schemasOf(card: Card): { [skill: string]: { input?: { [key: string]: Json } } } {
+  const params = card.capabilities?.extensions?.find(({ uri }) => uri === "urn:dragoman:schemas:v1")?.params;
+  return (params ?? {}) as ReturnType<typeof schemasOf>;
 }
 
 // dragoman.ops.v1: absent fields are zero, empty or false; 64-bit numbers are strings.

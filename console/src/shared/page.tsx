@@ -2,8 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
-import { ApiError, signInReason } from "./api";
+import { ApiError } from "./api";
 import { ErrorMessage } from "./components";
+import { route, updateQuery } from "./route";
+import { requestSignIn } from "./sign_in";
 
 const PRODUCT = "Dragoman";
 
@@ -12,6 +14,14 @@ export function useTitle(title: string | undefined): void {
   useEffect(() => {
     if (title !== undefined) document.title = `${title} · ${PRODUCT}`;
   }, [title]);
+}
+
+/** Corrects a query parameter that is none of the known values, so that the address says what is shown. */
+export function useKnownQuery(name: string, known: readonly string[]): void {
+  const given = route.value.query.get(name) ?? "";
+  useEffect(() => {
+    if (given && !known.includes(given)) updateQuery({ [name]: known.find((value) => value === given.toLowerCase()) ?? "" });
+  }, [given]);
 }
 
 interface PageProps {
@@ -61,7 +71,7 @@ export function AccessError({ error, subject }: { error: unknown; subject: strin
   }
   return (
     <EmptyState title={`Sign in to see ${subject}.`}>
-      <button type="button" class="primary" onClick={() => (signInReason.value = `Sign in to see ${subject}.`)}>
+      <button type="button" class="primary" onClick={() => requestSignIn()}>
         Sign in
       </button>
     </EmptyState>

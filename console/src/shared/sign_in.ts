@@ -1,7 +1,7 @@
 // Sign-in by OpenID Connect: authorization code with PKCE (RFC 7636). The server exchanges the code for a token.
 
 import { batch, computed, signal } from "@preact/signals";
-import { accessToken, ApiError, call, errorText, signInReason, storeAccessToken } from "./api";
+import { accessToken, ApiError, call, errorText, signInRequest, storeAccessToken } from "./api";
 
 export interface Provider {
   issuer: string;
@@ -22,8 +22,13 @@ export const providers = signal<Provider[] | null>(null);
 /** The authenticated user; null if unknown, or without credentials. */
 export const caller = signal<Caller | null>(null);
 
+/** Whether the server asks callers who they are; also true while that is unknown. */
+export const authenticates = signal(true);
+
 /** Whether the user may view tasks of other principals; also true while that is unknown. */
-export const canViewAll = computed(() => caller.value?.grants.some((grant) => ["operator", "viewer"].includes(grant)) ?? true);
+export const canViewAll = computed(
+  () => caller.value?.grants.some((grant) => ["operator", "viewer"].includes(grant)) ?? (!authenticates.value || accessToken.value !== ""),
+);
 
 /** Whether the user may change tasks of other principals; also true while that is unknown. */
 export const canOperate = computed(() => caller.value?.grants.includes("operator") ?? true);
@@ -39,6 +44,11 @@ interface PendingSignIn {
 
 /** The URL to which issuers send the user back: the console's, without query and fragment. */
 const redirectUri = () => location.origin + location.pathname;
+
+/** Shows the page that asks for credentials. */
+export function requestSignIn(reason = ""): void {
+  signInRequest.value = { reason };
+}
 
 /** Begins a sign-in: leaves the page. */
 export async function signIn(provider: Provider): Promise<void> {
@@ -66,16 +76,16 @@ export async function finishSignIn(): Promise<void> {
   sessionStorage.removeItem(STORAGE_KEY);
   history.replaceState(null, "", redirectUri() + (pending?.hash ?? ""));
   if (pending === null || query.get("state") !== pending.state) {
-    signInReason.value = "This sign-in was not begun in this tab. Sign in again.";
+    requestSignIn("This sign-in was not begun in this tab. Sign in again.");
   } else if (query.has("error")) {
-    signInReason.value = `The sign-in failed: ${query.get("error_description") ?? query.get("error")}`;
+    requestSignIn(`The sign-in failed: ${query.get("error_description") ?? query.get("error")}`);
   } else {
     const { issuer, verifier } = pending;
     const body = { issuer, code: query.get("code"), codeVerifier: verifier, redirectUri: redirectUri() };
     try {
       storeAccessToken((await call<{ token: string }>("console/token", { body })).token);
     } catch (error) {
-      signInReason.value = errorText(error);
+      requestSignIn(errorText(error));
     }
   }
 }
@@ -89,10 +99,11 @@ export async function signInWithToken(token: string): Promise<void> {
   });
 }
 
-/** Reads the authenticated user from the server. */
+/** Reads the authenticated user from the server. A server that requires credentials rejects a call without them. */
 export async function loadCaller(): Promise<void> {
   try {
-    caller.value = accessToken.value ? await call<Caller>("console/caller") : null;
+    const identity = await call<Caller>("console/caller");
+    caller.value = accessToken.value ? identity : null;
   } catch (error) {
     caller.value = null;
     if (!(error instanceof ApiError)) throw error;
@@ -102,7 +113,9 @@ export async function loadCaller(): Promise<void> {
 /** Reads the sign-in providers from the server. Without a response only the API key remains. */
 export async function loadProviders(): Promise<void> {
   try {
-    providers.value = (await call<{ providers: Provider[] }>("console/sign-in")).providers;
+    const { providers: known, authentication } = await call<{ providers: Provider[]; authentication: boolean }>("console/sign-in");
+    providers.value = known;
+    authenticates.value = authentication;
   } catch {
     providers.value = [];
   }

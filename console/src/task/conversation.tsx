@@ -1,10 +1,11 @@
 // A task as a conversation: messages of user and agent, progress, artifacts; and the artifacts alone.
 
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { StateLabel } from "../shared/components";
 import { Parts } from "../shared/content/parts";
-import { formatDuration, formatIsoTime, formatTimeOfDay, plural, shortId } from "../shared/format";
-import { isTerminal, isWaiting, type Part } from "../shared/messages";
+import { formatDuration, formatIsoTime, formatTimeOfDay, plural } from "../shared/format";
+import { isTerminal, isWaiting, type Artifact, type Message, type Part } from "../shared/messages";
 import { updateQuery } from "../shared/route";
 import { offeredAnswers } from "./compose/question";
 import type { Line, TaskProjection } from "./projection";
@@ -18,10 +19,14 @@ interface ConversationProps {
   isCaughtUp: boolean;
   /** The projection's version. The object stays the same, and components render only for changed values. */
   version: number;
+  /** The current question or error. An error is shown above all tabs, and not again here. */
+  notice: Message | undefined;
+  /** The question with its form, which takes the place of its message; undefined for an error. */
+  question: ComponentChildren;
 }
 
 /** A finished task is shown from its top; a task that works is followed until the user scrolls up. */
-export function Conversation({ projection, isCaughtUp }: ConversationProps) {
+export function Conversation({ projection, isCaughtUp, notice, question }: ConversationProps) {
   const end = useRef<HTMLDivElement>(null);
   const followsEnd = useRef<boolean>(false);
   const [isScrolledAway, setIsScrolledAway] = useState(false);
@@ -62,6 +67,8 @@ export function Conversation({ projection, isCaughtUp }: ConversationProps) {
               group={group}
               before={groups[index - 1]?.line}
               live={live && index === groups.length - 1}
+              isNotice={notice !== undefined && group.line.message === notice}
+              question={notice !== undefined && group.line.message === notice ? question : undefined}
             />
           ))}
         </ol>
@@ -74,6 +81,15 @@ export function Conversation({ projection, isCaughtUp }: ConversationProps) {
       <div ref={end} />
     </>
   );
+}
+
+/** The number of messages and artifacts: reports of progress in a row are one, and so are the chunks of an artifact. */
+export function countMessages(projection: TaskProjection): number {
+  return groupLines(projection.lines).filter(({ line }) => !hasNoContent(line)).length;
+}
+
+function hasNoContent(line: Line): boolean {
+  return line.kind === "created" || line.kind === "gap" || (line.kind === "status" && !line.message);
 }
 
 interface Group {
@@ -103,12 +119,22 @@ function isProgress(line: Line): boolean {
   return line.kind === "status" && /_WORKING$/.test(line.state ?? "") && !!line.message && !line.attempt;
 }
 
-function ConversationEntry({ group: { line, earlier }, before, live }: { group: Group; before: Line | undefined; live: boolean; version: number }) {
-  const hasNoContent = line.kind === "created" || line.kind === "gap" || (line.kind === "status" && !line.message);
+interface ConversationEntryProps {
+  group: Group;
+  before: Line | undefined;
+  live: boolean;
+  version: number;
+  isNotice: boolean;
+  question: ComponentChildren;
+}
+
+function ConversationEntry({ group: { line, earlier }, before, live, isNotice, question }: ConversationEntryProps) {
+  const isBare = hasNoContent(line) || (isNotice && !question);
   return (
-    <li data-kind={line.kind} class={hasNoContent ? "bare" : undefined}>
+    <li data-kind={line.kind} class={isBare ? "bare" : undefined}>
       <div class="what">
-        <LineContent line={line} live={live} />
+        <LineContent line={line} live={live} isNotice={isNotice} />
+        {question}
         {earlier.length > 0 && <EarlierReports lines={earlier} />}
       </div>
       <span class="at">
@@ -172,7 +198,7 @@ function joinEqualReports(lines: readonly Line[]): { text: string; count: number
   return reports;
 }
 
-function LineContent({ line, live }: { line: Line; live: boolean }) {
+function LineContent({ line, live, isNotice }: { line: Line; live: boolean; isNotice: boolean }) {
   switch (line.kind) {
     case "user":
       return (
@@ -186,11 +212,11 @@ function LineContent({ line, live }: { line: Line; live: boolean }) {
         <>
           <p class="who">
             {line.replaces ? "artifact, replaced" : "artifact"}{" "}
-            {line.artifact?.name ? <b>{line.artifact.name}</b> : <code>{shortId(line.artifact?.artifactId ?? "")}</code>}
+            {line.artifact && <b title={line.artifact.artifactId}>{artifactTitle(line.artifact)}</b>}
             {line.last > line.first && <span class="faint"> {plural(line.last - line.first + 1, "chunk")}</span>}
             {line.complete && <span class="faint"> complete</span>}
           </p>
-          <Parts parts={line.artifact?.parts ?? []} defaultFormat="markdown" live={live} />
+          <Parts parts={line.artifact?.parts ?? []} defaultFormat="markdown" live={live} isWhole />
         </>
       );
     case "gap":
@@ -201,9 +227,14 @@ function LineContent({ line, live }: { line: Line; live: boolean }) {
           <p class="who">
             <StateLabel state={line.state ?? ""} />
             {line.attempt && <span> attempt {line.attempt}</span>}
-            {line.error && <span class="bad"> after {line.error}</span>}
+            {line.error && (
+              <span class="bad">
+                {" "}
+                because the one before failed: {line.error}
+              </span>
+            )}
           </p>
-          {line.message && <StatusMessage parts={line.message.parts} state={line.state ?? ""} />}
+          {line.message && !isNotice && <StatusMessage parts={line.message.parts} state={line.state ?? ""} />}
         </>
       );
   }
@@ -220,17 +251,20 @@ function StatusMessage({ parts, state }: { parts: readonly Part[]; state: string
   );
 }
 
+/** An agent that returns a text gives its artifact no name. */
+function artifactTitle({ name }: Artifact): string {
+  return name || "Answer";
+}
+
 export function Artifacts({ projection }: { projection: TaskProjection }) {
   if (projection.artifacts.size === 0) return <p class="empty">No artifacts.</p>;
   return (
     <div class="results">
       {[...projection.artifacts.values()].map((artifact) => (
-        <section key={artifact.artifactId} aria-label={artifact.name || artifact.artifactId}>
-          <h3>
-            {artifact.name || artifact.artifactId} {artifact.name && <code class="faint">{artifact.artifactId}</code>}
-          </h3>
+        <section key={artifact.artifactId} aria-label={artifactTitle(artifact)}>
+          <h3 title={artifact.artifactId}>{artifactTitle(artifact)}</h3>
           {artifact.description && <p class="faint">{artifact.description}</p>}
-          <Parts parts={artifact.parts ?? []} defaultFormat="markdown" />
+          <Parts parts={artifact.parts ?? []} defaultFormat="markdown" isWhole />
         </section>
       ))}
     </div>

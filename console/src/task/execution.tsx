@@ -47,7 +47,7 @@ function ExplanationFacts({ explanation, receivedAt, refresh }: { explanation: E
   return (
     <section aria-label="Explanation">
       <p class="next">
-        {explanation.next}{" "}
+        <span class="faint">What happens next?</span> {explanation.next}{" "}
         <span class="faint">
           (updated <TimeSince time={receivedAt} suffix=" ago" />)
         </span>{" "}

@@ -1,15 +1,15 @@
-// Actions for operators on all tasks that the filters select: the dialog counts first, and acts page by page.
+// Actions for operators on selected tasks, or on all that the filters select: the dialog counts first, and acts page by page.
 
 import { useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { agentName } from "../shared/agents";
-import { accessToken, call, newIdempotencyKey } from "../shared/api";
+import { call, newIdempotencyKey } from "../shared/api";
 import { ErrorMessage, StateLabel } from "../shared/components";
 import { formatNumber, formatCount, plural, shortId } from "../shared/format";
+import { Menu, MenuItem } from "../shared/menu";
 import { STATES, type BulkResponse, type TaskFailure } from "../shared/messages";
 import { href } from "../shared/route";
-import { caller } from "../shared/sign_in";
-import { tenantOf } from "../shared/tenant";
+import { tenantOf, tenantQuery } from "../shared/tenant";
 import { filterTexts, listRequest, statesOf, type Filters } from "./filters";
 import { countInStates, rowKey, type LoadedTasks, type TaskCount, type TaskRow } from "./listing";
 
@@ -65,34 +65,61 @@ function actionsOn(states: readonly string[]): BulkAction[] {
   return all.filter((action) => action.id === "erase" || action.states.length > 0);
 }
 
-/** The buttons for actions on the tasks that the filters select; nothing for viewers. */
-export function BulkActions({ filters, loaded }: { filters: Filters; loaded: LoadedTasks }) {
-  const chosen = useSignal<BulkAction | undefined>(undefined);
-  if (accessToken.value && !caller.value?.grants.includes("operator")) return null;
-  const counted = actionsOn(statesOf(filters)).map((action) => ({ action, number: countInStates(loaded.counts ?? new Map(), action.states) }));
-  const available = counted.filter(({ number }) => number.count > 0);
-  if (available.length === 0 && !chosen.value) return null;
+interface BulkActionsProps {
+  /** The tasks; undefined for all that the filters select. */
+  selected: readonly TaskRow[] | undefined;
+  filters: Filters;
+  loaded: LoadedTasks;
+}
+
+/** Rerun as a button, and what cannot be undone behind a menu. */
+export function BulkActions({ selected, filters, loaded }: BulkActionsProps) {
+  const chosen = useSignal<{ action: BulkAction; rows: readonly TaskRow[] | undefined } | undefined>(undefined);
+  const states = selected ? [...new Set(selected.map(stateOf))] : statesOf(filters);
+  const countOf = (action: BulkAction): TaskCount =>
+    selected
+      ? { count: selected.filter((row) => appliesTo(action, row)).length, isMinimum: false }
+      : countInStates(loaded.counts ?? new Map(), action.states);
+  const available = actionsOn(states)
+    .map((action) => ({ action, number: countOf(action) }))
+    .filter(({ number }) => number.count > 0);
+  const choose = (action: BulkAction) => (chosen.value = { action, rows: selected?.filter((row) => appliesTo(action, row)) });
+  const [reruns, others] = [true, false].map((isRerun) => available.filter(({ action }) => (action.id === "rerun") === isRerun));
   return (
-    <div class="bulk" role="group" aria-label="Actions on all matching tasks">
-      {available.map(({ action, number }) => (
-        <button key={action.id} type="button" class={action.id === "rerun" ? "" : "danger"} onClick={() => (chosen.value = action)}>
+    <>
+      {reruns?.map(({ action, number }) => (
+        <button key={action.id} type="button" onClick={() => choose(action)}>
           {title(action, number)}
         </button>
       ))}
+      {others && others.length > 0 && (
+        <Menu button="More ▾" label="More actions">
+          {others.map(({ action, number }) => (
+            <MenuItem key={action.id} danger onSelect={() => choose(action)}>
+              {title(action, number)}…
+            </MenuItem>
+          ))}
+        </Menu>
+      )}
       {chosen.value && (
         <BulkDialog
-          action={chosen.value}
+          action={chosen.value.action}
+          selected={chosen.value.rows}
           filters={filters}
-          sample={loaded.rows.filter((row) => appliesTo(chosen.value as BulkAction, row)).slice(0, SAMPLE_SIZE)}
+          sample={(chosen.value.rows ?? loaded.rows.filter((row) => appliesTo((chosen.value as { action: BulkAction }).action, row))).slice(0, SAMPLE_SIZE)}
           close={() => (chosen.value = undefined)}
         />
       )}
-    </div>
+    </>
   );
 }
 
-function appliesTo({ states }: BulkAction, { task }: TaskRow): boolean {
-  return states.length === 0 || states.includes(task.status.state.replace("TASK_STATE_", ""));
+function stateOf({ task }: TaskRow): string {
+  return task.status.state.replace("TASK_STATE_", "");
+}
+
+function appliesTo({ states }: BulkAction, row: TaskRow): boolean {
+  return states.length === 0 || states.includes(stateOf(row));
 }
 
 function title({ verb, kind }: BulkAction, number: TaskCount): string {
@@ -109,55 +136,51 @@ interface Progress {
 
 interface BulkDialogProps {
   action: BulkAction;
+  /** The tasks; undefined for all that the filters select. */
+  selected: readonly TaskRow[] | undefined;
   filters: Filters;
   /** Some of the tasks. */
   sample: readonly TaskRow[];
   close: () => void;
 }
 
-function BulkDialog({ action, filters, sample, close }: BulkDialogProps) {
+function BulkDialog({ action, selected, filters, sample, close }: BulkDialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const stopped = useRef(false);
   const matched = useSignal<TaskCount | undefined>(undefined);
   const progress = useSignal<Progress | undefined>(undefined);
   const error = useSignal<unknown>(undefined);
   const shownRows = useSignal(sample); // not those that match while it acts
-  const request = useRef({
-    ...listRequest(filters, true, Date.now()),
-    states: action.states.map((state) => `TASK_STATE_${state}`),
-    order: undefined,
-  });
+  /** The tasks as filters of the server's: one for each selected task. */
+  const requests = useRef(selected ? selected.map((row) => rowRequest(row, action)) : [filterRequest(filters, action)]).current;
 
-  const callAction = (fields: object) => call<BulkResponse>(`operations/tasks:${action.id}`, { body: { filter: request.current, ...fields } });
+  const callAction = (filter: object, fields: object) => call<BulkResponse>(`operations/tasks:${action.id}`, { body: { filter, ...fields } });
 
   useEffect(() => {
     dialog.current?.showModal();
-    callAction({ dryRun: true })
-      .then((counted) => (matched.value = { count: Number(counted.matched ?? 0), isMinimum: counted.matchedIsMinimum ?? false }))
-      .catch((failed: unknown) => (error.value = failed));
+    if (selected) matched.value = { count: selected.length, isMinimum: false };
+    else
+      callAction(requests[0] as object, { dryRun: true })
+        .then((counted) => (matched.value = { count: Number(counted.matched ?? 0), isMinimum: counted.matchedIsMinimum ?? false }))
+        .catch((failed: unknown) => (error.value = failed));
     return () => void (stopped.current = true);
   }, []);
 
   const run = async () => {
-    const requestId = newIdempotencyKey();
     let now: Progress = { done: 0, changed: 0, skipped: 0, failures: [], finished: false };
     progress.value = now;
     error.value = undefined;
-    let pageToken = "";
     try {
-      do {
-        const page = await callAction({ limit: PAGE_SIZE, pageToken, requestId });
-        const [changed, skipped, failures] = [Number(page.changed ?? 0), Number(page.skipped ?? 0), page.failures ?? []];
-        now = {
-          done: now.done + changed + skipped + failures.length,
-          changed: now.changed + changed,
-          skipped: now.skipped + skipped,
-          failures: [...now.failures, ...failures],
-          finished: false,
-        };
-        progress.value = now;
-        pageToken = page.nextPageToken ?? "";
-      } while (pageToken && !stopped.current);
+      for (const filter of requests) {
+        const requestId = newIdempotencyKey();
+        let pageToken = "";
+        do {
+          const page = await callAction(filter, { limit: PAGE_SIZE, pageToken, requestId });
+          now = progress.value = addPage(now, page);
+          pageToken = page.nextPageToken ?? "";
+        } while (pageToken && !stopped.current);
+        if (stopped.current) break;
+      }
     } catch (failed) {
       error.value = failed;
     }
@@ -172,7 +195,7 @@ function BulkDialog({ action, filters, sample, close }: BulkDialogProps) {
       {!state && (
         <>
           <p>{action.consequence}</p>
-          <SelectedFilters action={action} filters={filters} />
+          {!selected && <SelectedFilters action={action} filters={filters} />}
           <SampleRows rows={shownRows.value} fields={Math.max(0, (total?.count ?? 0) - shownRows.value.length)} />
         </>
       )}
@@ -197,6 +220,31 @@ function BulkDialog({ action, filters, sample, close }: BulkDialogProps) {
       </div>
     </dialog>
   );
+}
+
+function addPage(now: Progress, page: BulkResponse): Progress {
+  const [changed, skipped, failures] = [Number(page.changed ?? 0), Number(page.skipped ?? 0), page.failures ?? []];
+  return {
+    done: now.done + changed + skipped + failures.length,
+    changed: now.changed + changed,
+    skipped: now.skipped + skipped,
+    failures: [...now.failures, ...failures],
+    finished: false,
+  };
+}
+
+function filterRequest(filters: Filters, action: BulkAction): object {
+  return { ...listRequest(filters, true, Date.now()), states: statesIn(action), order: undefined };
+}
+
+/** One task; a task that has changed its state is not canceled or rerun. */
+function rowRequest({ tenant, task, principal }: TaskRow, action: BulkAction): object {
+  const states = action.id === "erase" ? [] : statesIn(action);
+  return { ...tenantQuery(tenant), taskId: task.id, ...(principal && { principal }), states };
+}
+
+function statesIn({ states }: BulkAction): string[] {
+  return states.map((state) => `TASK_STATE_${state}`);
 }
 
 /** The filters in words. */

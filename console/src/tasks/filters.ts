@@ -66,8 +66,43 @@ export const AGES: readonly Age[] = [
   { id: "still-1d", name: "not for a day", before: (now) => now - DAY_MS },
 ];
 
+/** The age of an id: one of `AGES`, or a day or an hour in UTC (`2026-11-24`, `2026-11-24T13`), to which charts link. */
+export function ageOf(id: string): Age | undefined {
+  const time = /^(\d{4}-\d\d-\d\d)(?:T(\d\d))?$/.exec(id);
+  if (!time) return AGES.find((age) => age.id === id);
+  const start = Date.parse(`${time[1]}T${time[2] ?? "00"}:00:00Z`);
+  if (Number.isNaN(start)) return undefined;
+  const name = time[2] ? `on ${time[1]} in the hour from ${time[2]}:00 UTC` : `on ${time[1]} (UTC)`;
+  return { id, name, since: () => start, before: () => start + (time[2] ? HOUR_MS : DAY_MS) };
+}
+
+export const ORDERS = [
+  { id: "changed", name: "Last changed first" },
+  { id: "created", name: "Newest first" },
+] as const;
+
+/** The filters that have one of some values: others would select tasks that the author of the link did not mean. */
+const CHOICES: readonly { name: FilterName; ids: readonly string[] }[] = [
+  { name: "state", ids: STATE_TABS.map((tab) => tab.id) },
+  { name: "age", ids: AGES.map((age) => age.id) },
+  { name: "order", ids: ORDERS.map((order) => order.id) },
+];
+
+/** The filters of a query. Values in another spelling, such as `failed` or `TASK_STATE_FAILED`, are corrected. */
 export function filtersOf(query: URLSearchParams): Filters {
-  return Object.fromEntries(FILTER_NAMES.map((name) => [name, query.get(PARAMETERS[name]) ?? ""])) as unknown as Filters;
+  const filters = Object.fromEntries(FILTER_NAMES.map((name) => [name, query.get(PARAMETERS[name]) ?? ""])) as unknown as Filters;
+  const normalize = (text: string) => text.toUpperCase().replace(/^TASK_STATE_/, "").replaceAll(/[- ]/g, "_");
+  for (const { name, ids } of CHOICES) filters[name] = ids.find((id) => normalize(id) === normalize(filters[name])) ?? filters[name];
+  return filters;
+}
+
+/** What no filter of a query can mean, as a sentence; empty if all is known. */
+export function filterProblem(filters: Filters): string {
+  for (const { name, ids } of CHOICES) {
+    if (!filters[name] || ids.includes(filters[name]) || (name === "age" && ageOf(filters.age))) continue;
+    return `“${filters[name]}” is no value of ${PARAMETERS[name]}. Use one of ${ids.filter(Boolean).join(", ")}.`;
+  }
+  return "";
 }
 
 /** Filters as query parameters. */
@@ -77,7 +112,7 @@ export function parameters(filters: Partial<Filters>): Record<string, string> {
 
 /** The filters of the list as query parameters, for the next view. */
 export function filterQuery(): Record<string, string> {
-  return section.value === "tasks" || section.value === "new" ? parameters(filtersOf(route.value.query)) : {};
+  return section.value === "tasks" ? parameters(filtersOf(route.value.query)) : {};
 }
 
 /** Whether there is a filter; the order is none. */
@@ -112,7 +147,7 @@ export function listRequest(filters: Filters, allPrincipals: boolean, now: numbe
     return { ...request, own: "true" };
   }
   if (!request["taskId"]) set("text", text.trim().slice(0, 200));
-  const age = AGES.find((age) => age.id === filters.age);
+  const age = ageOf(filters.age);
   set("states", states);
   set("principal", principal);
   set("metadata", metadataEntries(metadata));
@@ -143,7 +178,7 @@ export function filterTexts(filters: Filters): { name: FilterName; text: string 
     principal: `Principal: ${filters.principal}`,
     scope: `Scope: ${filters.scope}`,
     context: `Context: ${filters.context}`,
-    age: `Changed ${AGES.find((age) => age.id === filters.age)?.name ?? filters.age}`,
+    age: `Changed ${ageOf(filters.age)?.name ?? filters.age}`,
     metadata: `Metadata: ${filters.metadata}`,
   };
   return FILTER_NAMES.flatMap((name) => (filters[name] && texts[name] ? [{ name, text: texts[name] }] : []));

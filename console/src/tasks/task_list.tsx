@@ -10,14 +10,15 @@ import { formatNumber, formatCount, plural } from "../shared/format";
 import { EmptyState } from "../shared/page";
 import { href, navigate, route, section, updateQuery } from "../shared/route";
 import { DEFAULT_SCOPE } from "../shared/tenant";
-import { BulkActions } from "./bulk_actions";
 import {
   AGES,
   FILTER_NAMES,
+  filterProblem,
   filtersOf,
   filterTexts,
   isFiltered,
   listHeading,
+  ORDERS,
   parameters,
   STATE_TABS,
   TASK_ID,
@@ -25,18 +26,45 @@ import {
   type Filters,
 } from "./filters";
 import { countInStates, PAGE_SIZE, rowsWithText, TaskListing, type LoadedTasks } from "./listing";
+import { canSelect, SelectionBar, useSelection } from "./selection";
 import { findTenant } from "./task_finder";
 import { TaskRows } from "./task_rows";
 
 const SEARCH_DELAY_MS = 350; // milliseconds without a key press, until a text is searched
 
 export function TaskList() {
-  const filters = filtersOf(route.value.query);
+  const query = route.value.query;
+  const filters = filtersOf(query);
+  const unknown = filterProblem(filters);
+  const corrected = Object.entries(parameters(filters)).filter(([name, value]) => value !== (query.get(name) ?? ""));
+  useEffect(() => {
+    if (corrected.length) updateQuery(Object.fromEntries(corrected));
+  }, [corrected.join()]);
+  return unknown ? <UnknownFilter problem={unknown} /> : <FilteredList filters={filters} />;
+}
+
+/** For links whose filter has no meaning: no task is shown, because an action would be on others than those meant. */
+function UnknownFilter({ problem }: { problem: string }) {
+  return (
+    <section class="list tasks" aria-label="Tasks">
+      <EmptyState title="This link filters by a value that does not exist.">
+        <p role="alert">{problem}</p>
+        <button type="button" onClick={clearFilters}>
+          Clear filters
+        </button>
+      </EmptyState>
+    </section>
+  );
+}
+
+function FilteredList({ filters }: { filters: Filters }) {
   const listing = useListing(filters);
   const loaded = listing.value.value;
   const allPrincipals = loaded?.allPrincipals ?? true;
   // Only operators and viewers search on the server; for others the loaded tasks are searched.
   const rows = loaded && !allPrincipals && filters.text ? rowsWithText(loaded.rows, filters.text) : (loaded?.rows ?? []);
+  const selection = useSelection(filters, rows);
+  const selectable = canSelect(loaded);
   const problem = useSignal("");
   useEffect(() => void (problem.value = ""), [route.value]);
   return (
@@ -53,10 +81,10 @@ export function TaskList() {
         <ActiveFilters filters={filters} />
         <StateTabs filters={filters} loaded={loaded} />
       </header>
-      {allPrincipals && loaded && isFiltered(filters) && <BulkActions key={JSON.stringify(filters)} filters={filters} loaded={loaded} />}
+      {selectable && loaded && <SelectionBar selection={selection} rows={rows} filters={filters} loaded={loaded} />}
       <ErrorMessage error={problem.value || listing.error.value} />
       <div class="scroll" aria-busy={!loaded}>
-        {rows.length > 0 && <TaskRows rows={rows} filters={filters} scopes={loaded?.scopes ?? []} allPrincipals={allPrincipals} />}
+        {rows.length > 0 && <TaskRows rows={rows} filters={filters} scopes={loaded?.scopes ?? []} allPrincipals={allPrincipals} selection={selectable ? selection : undefined} />}
         {loaded && rows.length === 0 && <NoTasks filters={filters} loaded={loaded} listing={listing} />}
         {loaded?.more && rows.length > 0 && (
           <p class="further">
@@ -240,10 +268,7 @@ function FilterFields({ filters, loaded }: { filters: Filters; loaded: LoadedTas
             name="order"
             value={filters.order}
             none="Default order"
-            options={[
-              ["changed", "Last changed first"],
-              ["created", "Newest first"],
-            ]}
+            options={ORDERS.map((order) => [order.id, order.name])}
           />
         )}
       </div>
@@ -282,7 +307,7 @@ function clearFilters(): void {
 /** The states as tabs, with their numbers of tasks. They are links: each is a view of its own. */
 function StateTabs({ filters, loaded }: { filters: Filters; loaded: LoadedTasks | undefined }) {
   const tabs = STATE_TABS.filter((tab) => tab.id !== "OPEN" || (loaded?.allPrincipals ?? true));
-  const path = section.value === "tasks" || section.value === "new" ? route.value.path : ["tasks"];
+  const path = section.value === "tasks" ? route.value.path : ["tasks"];
   const others = Object.fromEntries(route.value.query);
   const bar = useRef<HTMLElement>(null);
   useEffect(() => bar.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [filters.state]);
@@ -314,6 +339,7 @@ function Summary({ shown, loaded, filters }: { shown: number; loaded: LoadedTask
     const searched = `${shown} of ${plural(loaded.rows.length, "loaded task")} match`;
     return <>{loaded.more ? `${searched}; ${formatNumber(total.count - loaded.rows.length)} more are not loaded` : searched}</>;
   }
+  if (total.isMinimum && shown >= total.count) return <>{`${plural(shown, "task")} shown; there may be more`}</>;
   if (total.isMinimum) return <>{`${formatNumber(shown)} of more than ${plural(total.count, "task")} shown`}</>;
   return <>{shown < total.count ? `${formatNumber(shown)} of ${plural(total.count, "task")} shown` : plural(Math.max(total.count, shown), "task")}</>;
 }

@@ -9,6 +9,7 @@ import { href, selectedTask } from "../shared/route";
 import { DEFAULT_SCOPE, scopeOf } from "../shared/tenant";
 import { filterQuery, type Filters } from "./filters";
 import { rowKey, statusTextOf, type TaskRow } from "./listing";
+import type { Selection } from "./selection";
 
 interface Columns {
   principal: boolean;
@@ -22,11 +23,14 @@ export function TaskRows({
   filters,
   scopes,
   allPrincipals,
+  selection,
 }: {
   rows: readonly TaskRow[];
   filters: Filters;
   scopes: readonly string[];
   allPrincipals: boolean;
+  /** Undefined for callers who cannot act on several tasks. */
+  selection: Selection | undefined;
 }) {
   const body = useRef<HTMLTableSectionElement>(null);
   const columns: Columns = {
@@ -46,9 +50,14 @@ export function TaskRows({
     }
   };
   return (
-    <table onKeyDown={moveFocus}>
+    <table class={selection?.rows.length ? "selecting" : undefined} onKeyDown={moveFocus}>
       <thead>
         <tr>
+          {selection && (
+            <th scope="col">
+              <span class="hidden">Selected</span>
+            </th>
+          )}
           <th scope="col">State</th>
           <th scope="col">Task</th>
           <th scope="col">Agent</th>
@@ -70,28 +79,30 @@ export function TaskRows({
           <th scope="col" class="number">
             Changed
           </th>
-          <th scope="col" class="number">
-            Id
-          </th>
         </tr>
       </thead>
       <tbody ref={body}>
         {rows.map((row) => (
-          <TaskTableRow key={rowKey(row)} row={row} columns={columns} />
+          <TaskTableRow key={rowKey(row)} row={row} columns={columns} selection={selection} />
         ))}
       </tbody>
     </table>
   );
 }
 
-function TaskTableRow({ row, columns }: { row: TaskRow; columns: Columns }) {
+function TaskTableRow({ row, columns, selection }: { row: TaskRow; columns: Columns; selection: Selection | undefined }) {
   const { tenant, task, principal, tokens, cost, changed } = row;
   const selected = selectedTask.value?.id === task.id && selectedTask.value.tenant === tenant;
-  const note = statusTextOf(row);
+  const note = withoutMarkdown(statusTextOf(row));
   const title = row.summary || note || `Task ${shortId(task.id)}`;
   const scope = scopeOf(tenant);
   return (
     <tr aria-current={selected ? "true" : undefined} data-state={task.status.state.replace("TASK_STATE_", "")}>
+      {selection && (
+        <td class="check">
+          <input type="checkbox" aria-label={`Select ${title}`} checked={selection.has(row)} onChange={() => selection.toggle(row)} />
+        </td>
+      )}
       <td class="of-state">
         <StateLabel state={task.status.state} />
       </td>
@@ -104,6 +115,9 @@ function TaskTableRow({ row, columns }: { row: TaskRow; columns: Columns }) {
             {note}
           </span>
         )}
+        <code class="id" aria-hidden="true">
+          {shortId(task.id)}
+        </code>
       </td>
       <td class="agent">{agentName(tenant)}</td>
       {columns.principal && (
@@ -132,9 +146,6 @@ function TaskTableRow({ row, columns }: { row: TaskRow; columns: Columns }) {
       <td class="number age">
         <TimeSince time={changed} />
       </td>
-      <td class="number id">
-        <code title={task.id}>{shortId(task.id)}</code>
-      </td>
     </tr>
   );
 }
@@ -144,6 +155,14 @@ function Duration({ row: { created, changed, task } }: { row: TaskRow }) {
   if (!created || !changed) return <span class="faint">–</span>;
   if (isTerminal(task.status.state)) return <>{formatDuration(Math.max(0, changed - created))}</>;
   return <span class="faint">{formatDuration(Math.floor(Math.max(0, now.value - created) / 1000) * 1000)}</span>;
+}
+
+/** A text without the marks of Markdown, which would be noise in one line. */
+function withoutMarkdown(text: string): string {
+  return text
+    .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1")
+    .replaceAll(/(\*\*|__|`)(?=\S)(.+?)\1/g, "$2")
+    .replaceAll(/^\s*(#{1,6}|>|[-*])\s+/gm, "");
 }
 
 /** The last names of a resource name: those before them are often the same. */

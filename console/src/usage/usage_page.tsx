@@ -3,9 +3,9 @@
 import { useEffect, useState } from "preact/hooks";
 import { agentName } from "../shared/agents";
 import { BarChart, type Series } from "../shared/bar_chart";
-import { ErrorMessage, Tabs } from "../shared/components";
-import { formatNumber, formatCompact, formatCost, formatDuration, formatPercent } from "../shared/format";
-import { AccessError, EmptyState, isAccessError, Page } from "../shared/page";
+import { ErrorMessage, Tabs, Zero } from "../shared/components";
+import { formatNumber, formatCompact, formatCost, formatDuration, formatPercent, plural } from "../shared/format";
+import { AccessError, EmptyState, isAccessError, Page, useKnownQuery } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href, route, updateQuery } from "../shared/route";
 import { caller, canViewAll } from "../shared/sign_in";
@@ -78,6 +78,12 @@ export function UsagePage() {
   const filters = { agent: query.get("agent") ?? "", principal: query.get("principal") ?? "", scope: query.get("scope") ?? "" };
   const by = GROUPS.find((one) => one === query.get("by")) ?? "day";
   const measure = MEASURES.find((measure) => measure.id === query.get("measure")) ?? (MEASURES[0] as Measure);
+  useKnownQuery("by", GROUPS);
+  useKnownQuery(
+    "measure",
+    MEASURES.map((measure) => measure.id),
+  );
+  useKnownQuery("range", RANGES.map(String));
   const dependencies = [period.first, period.last, filters.agent, filters.principal, filters.scope, by];
   const { value, error } = usePolling(
     (stop) => readUsage(period, filters, by, stop),
@@ -114,6 +120,7 @@ export function UsagePage() {
             series={measure.parts.map(({ name, tone, figure }) => ({ name, tone, values: value.days.map(figure) }))}
             unit={measure.unit}
             isInteger={measure.unit === formatNumber}
+            links={canViewAll.value ? value.days.map((day) => tasksOfDay(day.name, filters)) : []}
           />
           <div class="bar">
             <Tabs
@@ -223,7 +230,8 @@ interface TableProps {
 
 function Table({ by, rows, total, measure, filters }: TableProps) {
   const [showsAll, setShowsAll] = useState(false);
-  const shownRows = showsAll ? rows : rows.slice(0, INITIAL_ROWS);
+  const used = rows.filter((row) => row.begun || endedTasks(row) || row.turns || row.tokens || row.cost);
+  const shownRows = showsAll ? used : used.slice(0, INITIAL_ROWS);
   if (!total.begun && !endedTasks(total) && !total.turns) {
     return (
       <EmptyState title="No tasks in this period.">
@@ -276,10 +284,11 @@ function Table({ by, rows, total, measure, filters }: TableProps) {
           </tfoot>
         </table>
       </div>
-      {shownRows.length < rows.length && (
+      {used.length < rows.length && by === "day" && <p class="faint">{plural(rows.length - used.length, "day")} without tasks are not listed.</p>}
+      {shownRows.length < used.length && (
         <p>
           <button type="button" onClick={() => setShowsAll(true)}>
-            Show all {formatNumber(rows.length)} rows
+            Show all {formatNumber(used.length)} rows
           </button>
         </p>
       )}
@@ -288,27 +297,34 @@ function Table({ by, rows, total, measure, filters }: TableProps) {
 }
 
 function Cells({ row }: { row: Figures }) {
+  const figure = (value: number, text: string) => (value ? text : <Zero />);
   return (
     <>
-      <td>{formatNumber(row.begun)}</td>
-      <td>{formatNumber(row.completed)}</td>
+      <td>{figure(row.begun, formatNumber(row.begun))}</td>
+      <td>{figure(row.completed, formatNumber(row.completed))}</td>
       <td class={row.failed ? "failed" : undefined}>
-        {formatNumber(row.failed)} {row.failed > 0 && <small>{formatPercent(row.failed, endedTasks(row))}</small>}
+        {figure(row.failed, formatNumber(row.failed))} {row.failed > 0 && <small>{formatPercent(row.failed, endedTasks(row))}</small>}
       </td>
-      <td>{formatNumber(row.canceled)}</td>
-      <td>{formatNumber(row.rejected)}</td>
-      <td>{formatNumber(row.turns)}</td>
-      <td>{formatDuration(row.turnSeconds * 1000)}</td>
-      <td title={formatNumber(row.tokens)}>{formatCompact(row.tokens)}</td>
-      <td>{formatCost(row.cost)}</td>
+      <td>{figure(row.canceled, formatNumber(row.canceled))}</td>
+      <td>{figure(row.rejected, formatNumber(row.rejected))}</td>
+      <td>{figure(row.turns, formatNumber(row.turns))}</td>
+      <td>{figure(row.turnSeconds, formatDuration(row.turnSeconds * 1000))}</td>
+      <td title={formatNumber(row.tokens)}>{figure(row.tokens, formatCompact(row.tokens))}</td>
+      <td>{figure(row.cost, formatCost(row.cost))}</td>
     </>
   );
+}
+
+/** The list of the tasks that changed on this day. */
+function tasksOfDay(day: string, { agent = "", principal = "", scope = "" }: Record<string, string>): string {
+  return href(["tasks"], { age: day, agent, principal, scope });
 }
 
 /** A name, which filters by it. Erased principals have none, and neither do those beyond the server's limit. */
 function Name({ by, name, filters }: { by: Group; name: string; filters: Record<string, string> }) {
   if (!name) return <span class="faint">without a name</span>;
-  if (by === "day") return <>{name}</>;
+  if (by === "day" && !canViewAll.value) return <>{name}</>;
+  if (by === "day") return <a href={tasksOfDay(name, filters)}>{name}</a>;
   const query = Object.fromEntries(route.value.query);
   if (filters[by]) return <>{by === "agent" ? agentName(name) : name}</>;
   return (

@@ -88,7 +88,7 @@ export function WebhooksPage() {
         <p class="notice">These are the {formatNumber(MAX_CONFIGS)} that have failed for the longest. There are more.</p>
       )}
       {value && all.length === 0 && (
-        <EmptyState title="Every event was delivered.">
+        <EmptyState title="No event waits for a webhook.">
           <p>
             Callers register a webhook with a message, or for a task. Receivers that fail, and events that wait for them, are listed here; deliveries
             of one task are on its Pushes tab.

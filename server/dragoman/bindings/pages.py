@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import re
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -154,23 +155,31 @@ def console_response(request: web.BaseRequest, file: str | None) -> web.Response
     name = file or _CONSOLE_PAGE
     if name not in _CONSOLE_FILES or file == _CONSOLE_PAGE:
         raise MethodNotFound(f"there is no file {name[:200]} here")
-    content, tag = _read_console_file(name)
+    content, compressed, digest = _read_console_file(name)
+    is_compressed = "gzip" in request.headers.get("Accept-Encoding", "")
+    tag = f'"{digest}-gzip"' if is_compressed else f'"{digest}"'
     headers = {
         **html_headers(_CONSOLE_CSP),
         "Content-Type": _CONSOLE_FILES[name],
         "Cross-Origin-Opener-Policy": "same-origin",
         "Cross-Origin-Resource-Policy": "same-origin",
         "ETag": tag,
+        "Vary": "Accept-Encoding",
     }
+    if request.rel_url.query.get("v") == digest[:16]:  # the page links its files with their hashes
+        headers["Cache-Control"] = "public, max-age=31536000, immutable"
     if request.headers.get("If-None-Match") == tag:
         return web.Response(status=304, headers=headers)
+    if is_compressed:
+        return web.Response(body=compressed, headers={**headers, "Content-Encoding": "gzip"})
     return web.Response(body=content, headers=headers)
 
 
 @cache
-def _read_console_file(name: str) -> tuple[bytes, str]:
+def _read_console_file(name: str) -> tuple[bytes, bytes, str]:
+    """A file, the same compressed, and its hash."""
     content = files("dragoman").joinpath("console", name).read_bytes()
-    return content, f'"{sha256(content).hexdigest()[:32]}"'
+    return content, gzip.compress(content, mtime=0), sha256(content).hexdigest()[:32]
 
 
 _SIGN_IN_FIELDS: Final = ("issuer", "code", "codeVerifier", "redirectUri")
@@ -181,10 +190,11 @@ def console_endpoints(options: ServerOptions) -> Iterator[tuple[str, str, HttpEn
     sign_in = options.console_sign_in
 
     async def providers(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
-        """Lists where people sign in. Public, like the console."""
+        """Lists where people sign in, and whether they have to. Public, like the console."""
         found = await sign_in.providers() if sign_in is not None else []
+        body = {"providers": [_camel_case(one._asdict()) for one in found]}
         return web.json_response(
-            {"providers": [_camel_case(one._asdict()) for one in found]}, headers=_NO_STORE_HEADERS
+            {**body, "authentication": options.authenticator is not None}, headers=_NO_STORE_HEADERS
         )
 
     async def token(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:

@@ -115,7 +115,7 @@ async def test_nothing_begins_while_running_turns_go_on(tmp_path: Path) -> None:
         (explained,) = await here.runtime.explainer.explain(waiting.id)
         assert explained.next.startswith("The agent is paused by olga since ")
         assert explained.next.endswith(
-            ': "the model is down" It starts after: dragoman agents resume gated. A cancel ends it.'
+            ': "the model is down". It starts after: dragoman agents resume gated. A cancel ends it.'
         )
         assert not blocking.done()
         assert gates.keys() == {"running"}

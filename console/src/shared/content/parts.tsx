@@ -19,20 +19,22 @@ interface PartsProps {
   defaultFormat?: Format;
   /** The last text may still grow. */
   live?: boolean;
+  /** Long texts are not folded. */
+  isWhole?: boolean;
 }
 
-export function Parts({ parts, defaultFormat = "plain", live = false }: PartsProps) {
+export function Parts({ parts, defaultFormat = "plain", live = false, isWhole = false }: PartsProps) {
   return (
     <div class="parts">
       {parts.map((part, index) => (
-        <PartView key={index} part={part} defaultFormat={defaultFormat} live={live && index === parts.length - 1} />
+        <PartView key={index} part={part} defaultFormat={defaultFormat} live={live && index === parts.length - 1} isWhole={isWhole} />
       ))}
     </div>
   );
 }
 
-function PartView({ part, defaultFormat, live }: { part: Part; defaultFormat: Format; live: boolean }) {
-  if (part.text !== undefined) return <TextContent text={part.text} live={live} {...formatOf(part.mediaType, part.filename, defaultFormat)} />;
+function PartView({ part, defaultFormat, live, isWhole }: { part: Part; defaultFormat: Format; live: boolean; isWhole: boolean }) {
+  if (part.text !== undefined) return <TextContent text={part.text} live={live} isWhole={isWhole} {...formatOf(part.mediaType, part.filename, defaultFormat)} />;
   if (part.raw !== undefined) return <FilePart part={part} raw={part.raw} />;
   if (part.url !== undefined) return <UrlPart part={part} url={part.url} />;
   if (part.data !== undefined) return <JsonContent value={part.data} />;

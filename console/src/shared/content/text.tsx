@@ -50,9 +50,11 @@ interface TextContentProps {
   language?: string;
   /** The text may still grow: its end is shown. */
   live?: boolean;
+  /** The text is not folded, unless it is too long to be parsed. */
+  isWhole?: boolean;
 }
 
-export function TextContent({ text, value, format, language = "", live = false }: TextContentProps) {
+export function TextContent({ text, value, format, language = "", live = false, isWhole = false }: TextContentProps) {
   const [raw, setRaw] = useState(false);
   const json = useMemo(() => value ?? (format === "json" && text.length <= MAX_SHOWN_LENGTH ? parseJson(text) : undefined), [text, value, format]);
   const rendered = (format === "markdown" && hasMarkdown(text)) || format === "csv" || json !== undefined;
@@ -68,7 +70,7 @@ export function TextContent({ text, value, format, language = "", live = false }
       ) : format === "csv" && !raw ? (
         <CsvTable text={text} />
       ) : (
-        <Collapsible text={text} live={live}>
+        <Collapsible text={text} live={live} isWhole={isWhole}>
           {(part) =>
             rendered && !raw ? (
               <Markdown text={part} />
@@ -99,11 +101,22 @@ function parseJson(text: string): Json | undefined {
 }
 
 /** The beginning of a long text, all of it on request, and the end of a text that grows. */
-function Collapsible({ text, live, children }: { text: string; live: boolean; children: (part: string) => ComponentChildren }) {
+function Collapsible({
+  text,
+  live,
+  isWhole,
+  children,
+}: {
+  text: string;
+  live: boolean;
+  isWhole: boolean;
+  children: (part: string) => ComponentChildren;
+}) {
   const [chosen, setOpen] = useState<boolean>();
   const hasGrown = useRef(false); // a text that has grown stays expanded
   hasGrown.current ||= live;
-  const open = chosen ?? hasGrown.current;
+  const staysWhole = isWhole && text.length <= MAX_RENDERED_LENGTH;
+  const open = chosen ?? (staysWhole || hasGrown.current);
   const [limit, setLimit] = useState(MAX_RENDERED_LENGTH);
   const lines = useMemo(() => countLines(text), [text]);
   const start = useMemo(() => firstLines(text), [text]);
@@ -137,7 +150,7 @@ function Collapsible({ text, live, children }: { text: string; live: boolean; ch
       {/* a whole text that is too long to be parsed is shown as it is */}
       {part.length <= MAX_RENDERED_LENGTH ? children(part) : <pre class="text">{part}</pre>}
       {!live && note}
-      {!live && (
+      {!live && !staysWhole && (
         <button type="button" class="unfold" onClick={() => setOpen(false)}>
           Show less
         </button>

@@ -89,18 +89,26 @@ function QuestionForm({ question, busy, answer }: { question: Question; busy: bo
   }
 }
 
-function SchemaForm({ fields, busy, answer }: { fields: readonly Field[]; busy: boolean; answer: (value: Json) => void }) {
+interface SchemaFormProps {
+  fields: readonly Field[];
+  busy: boolean;
+  label?: string;
+  submitText?: string;
+  answer: (value: Json) => void;
+}
+
+export function SchemaForm({ fields, busy, label = "Answer by fields", submitText = "Send answer", answer }: SchemaFormProps) {
   const submit = (event: SubmitEvent) => {
     event.preventDefault();
     answer(formValues(fields, new FormData(event.currentTarget as HTMLFormElement)));
   };
   return (
-    <form class="fields" onSubmit={submit} aria-label="Answer by fields">
+    <form class="fields" onSubmit={submit} aria-label={label}>
       {fields.map((field) => (
         <FieldInput key={field.name} field={field} />
       ))}
       <button type="submit" class="primary" disabled={busy}>
-        {busy ? "Sending" : "Send answer"}
+        {busy ? "Sending" : submitText}
       </button>
     </form>
   );

@@ -2,18 +2,19 @@
 
 import { signal, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { agents } from "../../shared/agents";
 import { ApiError, newIdempotencyKey } from "../../shared/api";
 import { ErrorMessage } from "../../shared/components";
 import { Parts } from "../../shared/content/parts";
 import { formatBytes } from "../../shared/format";
 import { isTerminal, isWaiting, type Message, type Part } from "../../shared/messages";
 import { navigate, route } from "../../shared/route";
-import { DEFAULT_SCOPE, tenantOf } from "../../shared/tenant";
 import { sendMessage } from "./send";
 
 /** The message with which the form of the next new task begins. */
 export const draft = signal<Message | undefined>(undefined);
+
+/** What was typed for each task, and for a new one of each agent. Forms come and go, also for a sign-in. */
+const typedTexts = new Map<string, string>();
 
 /** Touch screens have no Ctrl key. */
 const IS_TOUCH = matchMedia("(pointer: coarse)").matches;
@@ -21,12 +22,30 @@ const IS_TOUCH = matchMedia("(pointer: coarse)").matches;
 interface MessageFormProps {
   tenant: string;
   task?: { id: string; context: string; state: string };
+  /** The question has a form or buttons of its own: this one is shown on request. */
+  isCollapsed?: boolean;
+  /** Another value folds the form again. */
+  version?: string;
+  collapsedText?: string;
 }
 
-export function MessageForm({ tenant, task }: MessageFormProps) {
+export function MessageForm({ isCollapsed = false, version = "", collapsedText = "Answer in your own words", ...props }: MessageFormProps) {
+  const expanded = useSignal<string | undefined>(undefined);
+  if (!isCollapsed || expanded.value === version) return <OpenForm {...props} />;
+  return (
+    <p class="collapsed-form">
+      <button type="button" class="plain own-words" onClick={() => (expanded.value = version)}>
+        {collapsedText}
+      </button>
+    </p>
+  );
+}
+
+function OpenForm({ tenant, task }: Pick<MessageFormProps, "tenant" | "task">) {
   const first = useRef(task ? undefined : draft.value).current;
   const texts = first?.parts.filter((part) => part.text !== undefined).map((part) => part.text);
-  const text = useSignal(task ? "" : (texts?.join("\n") ?? route.value.query.get("text") ?? ""));
+  const place = `${tenant} ${task?.id ?? ""}`;
+  const text = useSignal(texts?.join("\n") ?? ((!task && route.value.query.get("text")) || (typedTexts.get(place) ?? "")));
   const asData = useSignal(false);
   const files = useSignal<readonly File[]>([]);
   /** Files and data of a message that is sent again. */
@@ -48,6 +67,7 @@ export function MessageForm({ tenant, task }: MessageFormProps) {
   // A changed draft needs a new idempotency key.
   useEffect(() => {
     key.current = newIdempotencyKey();
+    typedTexts.set(place, text.value);
   }, [text.value, asData.value, files.value, parts.value]);
 
   const addFiles = (added: FileList | null | undefined) => {
@@ -64,10 +84,11 @@ export function MessageForm({ tenant, task }: MessageFormProps) {
       const message = { tenant, text: text.value, asData: asData.value, files: files.value, parts: parts.value };
       const result = await sendMessage({ ...message, taskId: ended ? "" : (task?.id ?? ""), contextId: task?.context ?? "" }, key.current);
       text.value = "";
+      typedTexts.delete(place);
       files.value = [];
       parts.value = [];
       key.current = newIdempotencyKey();
-      if (result.task && result.task.id !== task?.id) navigate(["tasks", tenant, result.task.id]);
+      if (result.task && result.task.id !== task?.id) navigate(["tasks", tenant, result.task.id], { tab: "conversation" });
       reply.value = result.message;
     } catch (cause) {
       error.value = cause instanceof SyntaxError ? new ApiError(0, `Invalid JSON: ${cause.message}`) : cause;
@@ -162,40 +183,5 @@ export function MessageForm({ tenant, task }: MessageFormProps) {
         </label>
       </div>
     </form>
-  );
-}
-
-/** The form for a new task, with the choice of agent. */
-export function NewTask() {
-  const served = agents.value ?? [];
-  const requested = route.value.query.get("agent");
-  const agent = served.find((agent) => agent.id === requested) ?? served.find((agent) => agent.root) ?? served[0];
-  if (!agent) return <p class="empty">This server has no agents yet.</p>;
-  const scope = route.value.query.get("scope") || DEFAULT_SCOPE;
-  const choose = (id: string) => navigate(["new"], { agent: id, scope: route.value.query.get("scope") ?? "" });
-  return (
-    <article class="new" aria-label="New task">
-      <header class="head">
-        <a class="back" href="#/tasks">
-          ‹ Tasks
-        </a>
-        <h2>New task</h2>
-        <label>
-          Agent{" "}
-          <select value={agent.id} onChange={(event) => choose(event.currentTarget.value)}>
-            {served.map((agent) => (
-              <option key={agent.id} value={agent.id}>
-                {agent.name}
-              </option>
-            ))}
-          </select>
-        </label>
-      </header>
-      <p class="about">
-        {agent.description} <a href={`#/agents/${agent.id}`}>Card</a>
-        {scope !== DEFAULT_SCOPE && ` In the scope ${scope}.`}
-      </p>
-      <MessageForm key={`${agent.id} ${scope} ${route.value.query.get("text") ?? ""}`} tenant={tenantOf(scope, agent.id)} />
-    </article>
   );
 }

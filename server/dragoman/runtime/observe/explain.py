@@ -210,7 +210,7 @@ def _describe_waiting(facts: Explanation, scheduler: Scheduler) -> str:
     agent, queues = facts.record.agent, scheduler.queues
     remote = queues.remote(agent)
     if pause := scheduler.pauses.by_agent.get(agent):
-        why = _quoted(pause.reason)
+        why = _quoted(pause.reason).removesuffix(".") + "."
         return (
             f"The agent is paused by {pause.principal} since {_format_date(pause.since)}{why} "
             f"It starts after: dragoman agents resume {agent}. A cancel ends it."
