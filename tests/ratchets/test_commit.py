@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
-from statistics import median
+from statistics import mode
 from typing import Any, Final
 
 import pytest
@@ -71,11 +71,11 @@ async def measured(store: SqliteStore) -> Commits:
 async def test_the_commits_of_a_lone_send_stay_within_their_limits(store: SqliteStore) -> None:
     found = await measured(store)
     seen = {
-        "first_pages": median(found.pages[0]),
-        "last_pages": median(found.pages[1]),
+        "first_pages": mode(found.pages[0]),
+        "last_pages": mode(found.pages[1]),
         "pages_of_a_hundred": sum(map(sum, found.pages)) * 100 // (2 * SENDS),
-        "first_statements": median(found.statements[0]),
-        "last_statements": median(found.statements[1]),
+        "first_statements": mode(found.statements[0]),
+        "last_statements": mode(found.statements[1]),
     }
     assert {name: count for name, count in seen.items() if count > LIMITS[name]} == {}
     slack = {name: count for name, count in seen.items() if count < LIMITS[name] * 0.97}
@@ -85,5 +85,5 @@ async def test_the_commits_of_a_lone_send_stay_within_their_limits(store: Sqlite
 async def test_a_further_index_of_new_tasks_is_found(store: SqliteStore) -> None:
     await store.writer.submit(lambda connection: connection.execute("CREATE INDEX planted ON tasks (updated)"))
     found = await measured(store)
-    assert median(found.pages[0]) > LIMITS["first_pages"]
-    assert median(found.pages[1]) > LIMITS["last_pages"]
+    assert mode(found.pages[0]) > LIMITS["first_pages"]
+    assert mode(found.pages[1]) > LIMITS["last_pages"]
