@@ -46,7 +46,7 @@ def store_kind(url: str) -> str:
 
 
 def is_function(text: str) -> bool:
-    """Whether a text is MODULE:FUNCTION, which opens a store or bus of one's own. `nats:foo` is a mistyped URL."""
+    """Whether a text is MODULE:FUNCTION, which opens a store or bus of one's own. `sqlite:foo` is a mistyped URL."""
     name, colon, function = text.rpartition(":")
     if not (colon and name) or "://" in name or not all(part.isidentifier() for part in function.split(".")):
         return False

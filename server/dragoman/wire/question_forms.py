@@ -1,7 +1,7 @@
 """Answers that a question of an agent offers: text, choices, or the fields of a form.
 
-Which answers a question offers, its data part says (docs/how-to/writing-agents.md, "Offer answers"). Terminals and MCP
-clients ask with these forms; the console reads the same in TypeScript.
+Which answers a question offers, its data part says (docs/how-to/writing-agents.md, "Offer answers"). Terminals ask with
+these forms, and so do clients of other protocols; the console reads the same in TypeScript.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Form:
     """How a question is answered."""
 
     schema: Mapping[str, Any]
-    """The JSON schema of the answer: a flat object of texts, numbers, booleans and choices, as in MCP's elicitation."""
+    """The JSON schema of the answer: a flat object of texts, numbers, booleans and choices."""
     kind: Literal["text", "fields", "json"]
     """The answer is the text of the one property, the object as data, or JSON in the text of the one property."""
     refusal: str = ""

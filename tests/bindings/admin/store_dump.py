@@ -7,6 +7,8 @@ from collections.abc import Mapping, Set
 from contextlib import closing
 from typing import Any, Final
 
+from dragoman.stores.sqlite.hot.figures import list_tasks
+
 Row = tuple[tuple[str, str], ...]
 """Columns and their values."""
 
@@ -21,9 +23,12 @@ _OWN_VALUE: Final = "clock.last"
 
 
 async def dump_store(url: str) -> Dump:
-    """The rows of a store: those that the server writes on its own are left out."""
+    """The rows of a store: those that the server writes on its own are left out. New tasks are listed before, as by any
+    search, which is no change that a caller sees."""
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as connection:
+            list_tasks(connection)
+            connection.commit()
             connection.row_factory = sqlite3.Row
             names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
             tables = {name: connection.execute(f"SELECT * FROM {name}").fetchall() for name in names}

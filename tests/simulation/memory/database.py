@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from dragoman.core.daily_usage import DailyCounter, DailyFigures, DailyKeys
 from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_quota, starts_turn
 from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, Usage, UsageReport, usage_metadata
-from dragoman.core.names import Owner, task_id_of, task_key_of
+from dragoman.core.names import DEFAULT_SCOPE, Owner, task_id_of, task_key_of
 from dragoman.core.push.configuration import MAX_PUSH_CONFIGS
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord, PushState, replace_record
 from dragoman.core.task import states
@@ -140,6 +140,7 @@ class MemoryDatabase:
         self.clock = clock
         self.epoch = epoch
         self.tasks: dict[TaskRef, TaskRows] = {}
+        self.owners: set[Owner] = set()
         self.running: dict[TaskRef, None] = {}
         self.ready: dict[TaskRef, None] = {}
         self.asleep: dict[TaskRef, None] = {}
@@ -214,6 +215,7 @@ class MemoryDatabase:
         rows = self.tasks.get(ref)
         if rows is None:
             assert change.create is not None
+            self.owners.add(ref.owner)
             rows = self.tasks[ref] = TaskRows(record, record.updated, change.create.metadata, change.task_state or b"")
             rows.parent = change.create.parent
         rows.record = record
@@ -315,7 +317,13 @@ class MemoryDatabase:
         if quota.starts_per_minute:
             interval = MINUTE_MS / quota.starts_per_minute
             delay = self._buckets.delay((sender, agent), now, interval, quota.starts_per_minute)
-        check_quota(quota, PrincipalLoad(sum(live.values()), live.get(agent, 0), queued, delay), planned)
+        own = Owner(change.task.owner.scope, sender)
+        scopes = 0
+        if quota.scopes and planned.before is None and own not in self.owners:
+            scopes = sum(one.principal == sender and one.scope != DEFAULT_SCOPE for one in self.owners)
+        check_quota(quota, PrincipalLoad(sum(live.values()), live.get(agent, 0), queued, delay, scopes), planned)
+        if quota.scopes and planned.before is None:
+            self.owners.add(own)
         if interval and starts_turn(planned):
             self._buckets.take((sender, agent), now, interval)
 
