@@ -328,7 +328,7 @@ class LimitSettings(Group):
     blocking_wait: types.Seconds = setting(300.0, "S", "Maximum seconds that a blocking send waits. [300]")
     """It then returns the unfinished task."""
     drain: types.SecondsOrNone = setting(
-        300.0, "S", "Seconds for running turns to finish when the process stops. [300]"
+        300.0, "S", "Seconds for running turns to finish when the process stops. [300; at a terminal, on loopback: 2]"
     )
     loop_timeout: types.Seconds = setting(
         LOOP_TIMEOUT, "S", "Seconds of a blocked event loop after which others take over. [20]"

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import pty
 import select
 import signal
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Final
@@ -13,7 +17,7 @@ from typing import Final
 import pytest
 from tests.agents.workers.tasks import NOW
 from tests.agents.workers.worker_process import worker_process
-from tests.cli.server import serving
+from tests.cli.server import Lines, clean_environment, serving
 from tests.eventually import eventually
 
 from dragoman.client.calls import Client, message
@@ -68,6 +72,12 @@ async def sender_has_its_answer(agent):
         await asyncio.sleep(0.01)
 
 @agent
+async def waits(turn: Turn) -> str:
+    Path("waits").touch()
+    await asyncio.Event().wait()
+    return "no"
+
+@agent
 async def spins(turn: Turn) -> str:
     await sender_has_its_answer("spins")
     Path("spins").touch()
@@ -116,6 +126,26 @@ def test_a_signal_ends_the_process_whatever_its_agents_do(
         assert server.ends() == 1
         line = next(line for line in server.err.rest().splitlines() if "the stop took too long" in line)
         assert [name for name in named if name not in line] == []
+
+
+def test_ctrl_c_at_a_terminal_does_not_wait_for_the_default_drain(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENTS)
+    main, terminal = pty.openpty()
+    words = [sys.executable, "-m", "dragoman", "serve", "agents.py", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0"]
+    process = subprocess.Popen(
+        words, cwd=tmp_path, env=clean_environment(), stdin=terminal, stderr=terminal, stdout=subprocess.PIPE, text=True
+    )
+    os.close(terminal)
+    assert process.stdout is not None
+    try:
+        address = Lines(process.stdout).until("  gRPC").split()[1]
+        asyncio.run(begin(address, tmp_path, "waits"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0  # the default drain is 300 s
+    finally:
+        process.kill()
+        process.wait()
+        os.close(main)
 
 
 def test_a_second_signal_ends_the_process_before_its_drain_is_over(tmp_path: Path) -> None:

@@ -132,6 +132,17 @@ def run_server(
     return ExitCode.OK
 
 
+DEVELOPMENT_DRAIN: Final = 2.0
+"""Seconds for running turns to finish on Ctrl-C at a terminal, on a server that only this machine can reach."""
+
+
+def drain_seconds(settings: Settings) -> float:
+    """Seconds for running turns to finish when the process stops."""
+    develops = sys.stderr.isatty() and settings.listen.is_loopback
+    is_default = "drain" not in settings.limits.model_fields_set
+    return DEVELOPMENT_DRAIN if develops and is_default else settings.limits.drain
+
+
 async def _serve(
     settings: Settings,
     own: LoadedApp,
@@ -139,7 +150,8 @@ async def _serve(
     standby: Standby | None = None,
     changed_at: float = 0.0,
 ) -> None:
-    signals = process_setup.Signals(settings.limits.drain)
+    drain = drain_seconds(settings)
+    signals = process_setup.Signals(drain)
     process_setup.end_on_failure()
     async with AsyncExitStack() as stack:
         if parent is not None:
@@ -184,7 +196,7 @@ async def _serve(
         notifier.notify(STOPPING)
         await process_setup.drain_until_signal(
             lambda limit: app.drain(limit, _drain_reporter()),
-            settings.limits.drain,
+            drain,
             signals,
             lambda: app.running,
             forced="will end as FAILED, or run again if the agent allows retries",
