@@ -6,6 +6,7 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 from tests.eventually import eventually
@@ -45,6 +46,28 @@ def test_the_bytes_of_a_peer_are_counted(socket_pair: tuple[socket.socket, socke
 @pytest.mark.parametrize("peer", ["unix:", "unix:/run/x", "", "ipv4:nonsense"])
 def test_other_peers_are_not_found(peer: str) -> None:
     assert connections.received_bytes([peer]) == {}
+
+
+@only_linux
+@pytest.mark.parametrize("path", ["named", "abstract", "netlink"])
+def test_sockets_of_other_families_are_passed_over(
+    path: str, tmp_path: Path, socket_pair: tuple[socket.socket, socket.socket]
+) -> None:
+    """Such as a connection to PostgreSQL by its Unix socket, whose own name is empty."""
+    client, own = socket_pair
+    host, port, *_ = client.getsockname()
+    peer = f"ipv6:%5B{host}%5D:{port}" if ":" in host else f"ipv4:{host}:{port}"
+    with ExitStack() as stack:
+        if path == "netlink":
+            stack.enter_context(socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)).bind((0, 0))
+        else:
+            address = str(tmp_path / "s") if path == "named" else f"\0{tmp_path}"
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(address)
+            listener.listen()
+            stack.enter_context(socket.socket(socket.AF_UNIX)).connect(address)
+        assert connections.received_bytes([peer]) == {peer: 0}
+        assert connections.close_idle(own.getsockname()[1], 1, ()) == 0
 
 
 class Pairs:

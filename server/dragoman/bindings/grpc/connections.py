@@ -76,14 +76,17 @@ def _connections(port: int = 0) -> Iterator[tuple[int, _Address, int, int]]:
                 info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
                 yield descriptor, address, *_TCP_INFO.unpack(info)
         except (OSError, ValueError, struct.error):
-            continue  # none of an IP connection
+            continue  # not an IP connection
         finally:
             found.detach()
 
 
 def _address_of(peer_socket: socket.socket) -> _Address:
-    host, port, *_ = peer_socket.getpeername()
-    return host.removeprefix(_MAPPED_PREFIX), port
+    """The host and port of the peer. Raises ValueError for another family, whose names may be texts or numbers."""
+    match peer_socket.getpeername():
+        case (str(host), int(port), *_):
+            return host.removeprefix(_MAPPED_PREFIX), port
+    raise ValueError("not an IP connection")
 
 
 def _key_of_peer(peer: str) -> _Address | None:
