@@ -148,6 +148,46 @@ async def test_servers_that_add_a_partition_at_the_same_time_add_one(stores: Sto
     await ended(stores[0], clock, TODAY + 2)
 
 
+async def test_a_partition_is_not_ended_by_a_constraint_that_another_server_has_just_replaced(
+    store: PostgresStore, clock: Clock
+) -> None:
+    """Its rows would be checked while no other server can read."""
+    last, database = (await known(store))[-1], store._database
+    await database.write_exclusively(partitions._constrain, last, TODAY + 1)
+    await database.write_exclusively(partitions._split, last, TODAY + 1)
+    assert await known(store) == [last]
+
+
+async def test_the_constraint_of_a_server_that_was_killed_goes_if_no_partition_is_due(
+    store: PostgresStore, clock: Clock
+) -> None:
+    last = (await known(store))[-1]
+    await store._database.write_exclusively(partitions._constrain, last, TODAY + 1)
+    await store.compact()
+    await ended(store, clock, TODAY + 2)
+
+
+async def test_a_dump_delays_the_next_partition_but_no_other_maintenance(
+    store: PostgresStore,
+    clock: Clock,
+    postgres_url: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(partitions, "LOCK_TIMEOUT", "SET LOCAL lock_timeout = '50ms'")
+    monkeypatch.setattr(partitions, "MIN_TASKS", 1)
+    await ended(store, clock, TODAY)
+    dump = await asyncpg.connect(postgres_url)
+    try:
+        await dump.execute("BEGIN; LOCK TABLE log_19700101 IN ACCESS SHARE MODE")
+        await store.compact()
+        assert "the next partition begins later" in caplog.text
+    finally:
+        await dump.close()
+    await store.compact()
+    assert len(await known(store)) == 2
+
+
 async def test_every_table_with_a_task_in_its_key_has_the_same_partitions(
     store: PostgresStore, postgres_url: str
 ) -> None:

@@ -19,8 +19,9 @@ from dataclasses import astuple, dataclass
 from datetime import date
 from typing import Any, Final
 
-from asyncpg import CheckViolationError, Connection
+from asyncpg import CheckViolationError, Connection, LockNotAvailableError
 
+from dragoman.core.errors import Unavailable
 from dragoman.core.names import created_of
 from dragoman.core.task import states
 from dragoman.core.task.log import IDEMPOTENCY_KEY_TTL_MS
@@ -28,6 +29,7 @@ from dragoman.core.task.maintenance import RETENTION_REASON, ErasureCounts
 from dragoman.extensions.postgres.database import SQL_NOW, Database
 from dragoman.extensions.postgres.errors import has_cause
 from dragoman.stores.shared.erasure import CONTENT_TABLES
+from dragoman.stores.shared.errors import StoreFault
 
 log = logging.getLogger("dragoman.store")
 
@@ -55,6 +57,7 @@ _SELECT_BOUNDS: Final = """
 SELECT pg_get_expr(c.relpartbound, c.oid) FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = 'tasks'::regclass ORDER BY c.relname
 """
+_COUNT_CONSTRAINTS: Final = "SELECT count(*) FROM pg_constraint WHERE conrelid = to_regclass($1) AND conname = 'split'"
 _BOUNDS: Final = re.compile(r"FOR VALUES FROM \((?:MINVALUE|'\\x(\w+)')\) TO \((?:MAXVALUE|'\\x(\w+)')\)")
 
 ExpiryAge = Callable[[str, int], int]
@@ -120,8 +123,21 @@ def _day(first_key: str | None) -> int | None:
 
 async def add_partition(database: Database) -> None:
     """Ends the last partition at the next midnight, if it is large enough."""
-    if due := await database.read_snapshot(_due_partition, database.fixed_now):
-        await split(database, *due)
+    try:
+        if due := await database.read_snapshot(_due_partition, database.fixed_now):
+            await split(database, *due)
+        elif last := await database.read(_constrained_partition):  # of a server that was killed: no task may reach it
+            await database.write_exclusively(_remove_constraint, last)
+    except (Unavailable, StoreFault) as error:
+        if not has_cause(error, LockNotAvailableError):
+            raise
+        log.warning("another session locks a table, perhaps a dump: the next partition begins later")
+
+
+async def _constrained_partition(connection: Connection) -> Partition | None:
+    """The last partition, if it has the constraint of a split."""
+    last = (await partitions(connection))[-1]
+    return last if await connection.fetchval(_COUNT_CONSTRAINTS, last.table("tasks")) else None
 
 
 async def _due_partition(connection: Connection, fixed_now: int | None) -> tuple[Partition, int] | None:
@@ -183,6 +199,9 @@ async def _validate(connection: Connection, last: Partition) -> None:
 async def _split(connection: Connection, last: Partition, day: int) -> None:
     if not await _is_last(connection, last):
         return
+    for name in TABLES:  # another server may have replaced the constraint: rows would be checked while nobody reads
+        if not await connection.fetchval(f"{_COUNT_CONSTRAINTS} AND convalidated", last.table(name)):
+            return
     ended, new = Partition(last.first, day), Partition(day, None)
     for name in TABLES:
         table = last.table(name)
