@@ -15,15 +15,16 @@ from typing import Any, cast
 import pytest
 
 from dragoman.core.errors import Unavailable
+from dragoman.core.task.cursors import TaskQuery, TaskSearch
 from dragoman.core.task.log import Append, Appended, TaskRef
-from dragoman.core.task.maintenance import StorageOptions
+from dragoman.core.task.maintenance import StorageOptions, TaskSelection
 from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.stores.sqlite.cold.backup import restore
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.schema import connect, migrate
-from dragoman.testing.fixtures import by_runner, chunk, created, finished, new_ref, running
+from dragoman.testing.fixtures import AGENT, OWNER, by_runner, chunk, created, finished, new_ref, running
 
 
 def database_error(text: str, code: int) -> sqlite3.OperationalError:
@@ -137,6 +138,20 @@ async def test_a_failing_disk_is_reported_to_every_caller_and_recovers(
     disk.faults.heal()
     assert all(isinstance(result, Appended) for result in await disk.append(*after))
     assert await disk.reopened() == keys_of(before) | keys_of(after)
+
+
+async def test_searches_continue_on_a_full_disk_without_the_newest_tasks(disk: Disk) -> None:
+    first, second = created(new_ref()), created(new_ref())
+    await disk.append(first)
+    assert (await disk.store.search(TaskSearch())).total == 1
+    await disk.append(second)
+    disk.faults.fail("COMMIT", FULL)
+    assert (await disk.store.search(TaskSearch())).total == 1
+    assert (await disk.store.page(TaskQuery(OWNER, AGENT))).total == 2, "lists of callers need no commit"
+    with pytest.raises(Unavailable):  # an erasure must not miss a task
+        await disk.store.erasures.measure(TaskSelection(principal=OWNER.principal))
+    disk.faults.heal()
+    assert (await disk.store.search(TaskSearch())).total == 2
 
 
 @pytest.mark.parametrize("times", [1, 2, 7])

@@ -155,7 +155,7 @@ class SqliteStore:
         self.worker_registry = tables.StoredWorkerRegistry(runner)
         self.cancel_requests = cancels = tables.StoredCancels(runner)
         clear_cache = self.loop_reader.clear_cache
-        self.erasures = SqliteEraser(self._read_lists, self.writer, clock, clear_cache, cancels.delete_obsolete)
+        self.erasures = SqliteEraser(self._read_listed, self.writer, clock, clear_cache, cancels.delete_obsolete)
         self.key_values = tables.StoredKeyValues(runner)
         self.upstreams = tables.StoredUpstreams(runner)
         self.audit = tables.StoredAuditLog(runner)
@@ -305,7 +305,16 @@ class SqliteStore:
     async def _read_lists(
         self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Reads for operators, after a commit that lists all tasks, if there are others."""
+        """Reads for operators: as `_read_listed`, or without tasks that are not listed while nothing can be written."""
+        try:
+            return await self._read_listed(read, *args, **kwargs)
+        except Unavailable:  # the disk is full: reads continue
+            return await self._read(read, *args, **kwargs)
+
+    async def _read_listed(
+        self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Reads after a commit that lists all tasks, if there are others."""
 
         def read_if_listed(connection: sqlite3.Connection) -> tuple[T] | None:
             return None if figures.has_unlisted(connection) else (read(connection, *args, **kwargs),)
