@@ -229,12 +229,13 @@ class ExecutorTurn:
 
         Returns the task, or None if there is none with this id. Raises CallRejected.
         """
-        await self._call_room.acquire()
-        if self.is_over:
-            raise CallRejected("the turn has ended, and with it its calls")
         number = next(self._call_numbers)
         frame = {"turnId": self.id, "number": str(number), **request}
         self._check_size(frame)
+        await self._call_room.acquire()
+        if self.is_over:
+            self._call_room.release()
+            raise CallRejected("the turn has ended, and with it its calls")
         self._calls[number] = answer = asyncio.get_running_loop().create_future()
         self._send_frame(taskCall=frame)
         result = await answer
