@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import pty
@@ -12,6 +13,9 @@ from pathlib import Path
 import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import Server, clean_environment
+
+from dragoman.cli.tasks import answers
+from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 pytestmark = pytest.mark.long
 
@@ -58,6 +62,21 @@ def test_choices_and_forms_are_asked_on_a_terminal(served: Server) -> None:
     terminal.answer("wish (optional)", "\n")
     assert terminal.end() == 0, terminal.shown
     assert '{"data":[{"guests":3,"terrace":true}],"size":"l"}' in terminal.shown
+
+
+def test_a_default_of_an_agent_does_not_control_the_terminal(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    question = pb.Message()
+    fields = {"name": {"type": "string", "default": "\x1b[2Jroot"}}
+    question.parts.add().data.struct_value.update({"schema": {"type": "object", "properties": fields}})
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+    answer = answers.ask(question)
+    assert answer is not None
+    assert answer[0].data.struct_value["name"] == "\x1b[2Jroot"
+    shown = capfd.readouterr()
+    assert "\x1b" not in shown.out + shown.err
+    assert "root]" in shown.out + shown.err
 
 
 def test_a_question_that_is_left_can_be_answered_later(served: Server) -> None:

@@ -59,7 +59,8 @@ def _ask_property(name: str, schema: Mapping[str, Any], form: Form) -> Any:
             return None
         return text if text is default else read(str(text).strip())
 
-    return typer.prompt(escape_controls(f"{label}{hint}"), default=default, err=True, value_proc=value_of)
+    shown = f"{label}{hint}" if default in (None, "") else f"{label}{hint} [{default}]"
+    return typer.prompt(escape_controls(shown), default=default, show_default=False, err=True, value_proc=value_of)
 
 
 def _choices(schema: Mapping[str, Any]) -> list[tuple[Any, str]]:
