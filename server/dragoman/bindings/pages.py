@@ -192,10 +192,9 @@ def console_endpoints(options: ServerOptions) -> Iterator[tuple[str, str, HttpEn
     async def providers(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Lists where people sign in, and whether they have to. Public, like the console."""
         found = await sign_in.providers() if sign_in is not None else []
-        body = {"providers": [_camel_case(one._asdict()) for one in found]}
-        return web.json_response(
-            {**body, "authentication": options.authenticator is not None}, headers=_NO_STORE_HEADERS
-        )
+        known = [_camel_case(one._asdict()) for one in found]
+        body = {"providers": known, "authentication": options.authenticator is not None}
+        return web.json_response(body, headers=_NO_STORE_HEADERS)
 
     async def token(request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         """Exchanges an authorization code for a token."""

@@ -135,9 +135,8 @@ class RemoteFiles:
     """
 
     def __init__(self, interface: Interface, address: str) -> None:
-        self._are_base64 = interface.dialect == "0.3" and file_bytes.are_base64(
-            interface.files or "base64", interface.tenant
-        )
+        form = interface.files or "base64"
+        self._are_base64 = interface.dialect == "0.3" and file_bytes.are_base64(form, interface.tenant)
         self._is_known = interface.files is not None
         self._address = address
 

@@ -1,7 +1,7 @@
 """Answers that a question of an agent offers: text, choices, or the fields of a form.
 
-Which answers a question offers, its data part says (docs/how-to/writing-agents.md, "Offer answers"). Terminals ask with
-these forms, and so do clients of other protocols; the console reads the same in TypeScript.
+The data part of a question says which answers it offers (docs/how-to/writing-agents.md, "Offer answers"). Terminals and
+clients of other protocols ask with these forms; the console reads the same in TypeScript.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def _is_primitive(schema: object) -> bool:
     if kind == "array":
         items = schema.get("items")
         return isinstance(items, dict) and isinstance(items.get("enum", items.get("anyOf")), list)
-    # A list of types, as JSON Schema has too, is none that forms have.
+    # Forms do not support a list of types, which JSON Schema allows.
     return kind in _PRIMITIVES if isinstance(kind, str) else ("enum" in schema and "type" not in schema)
 
 

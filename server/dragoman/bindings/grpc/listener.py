@@ -38,6 +38,7 @@ GRPC_IDLE_TIMEOUT: Final = 3600  # seconds after which a connection without call
 
 def channel_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
     """The options of gRPC: the limits above and those of `options`."""
+    most = options.connections + options.connections // 16 + options.overflow_connections
     return (
         ("grpc.max_receive_message_length", options.message_bytes + MESSAGE_OVERHEAD_BYTES),
         ("grpc.max_send_message_length", -1),
@@ -49,10 +50,7 @@ def channel_options(options: ServerOptions) -> tuple[tuple[str, Any], ...]:
         ("grpc.http2.min_ping_interval_without_data_ms", MIN_PING_INTERVAL_MS),
         ("grpc.keepalive_permit_without_calls", 1),
         # gRPC rejects those beyond; idle ones are closed before (`connections.close_idle`), four times a second.
-        (
-            "grpc.max_allowed_incoming_connections",
-            options.connections + options.connections // 16 + options.overflow_connections,
-        ),
+        ("grpc.max_allowed_incoming_connections", most),
         ("grpc.max_concurrent_streams", options.connection_calls),
         # Else calls that have ended count until gRPC has freed them, and new ones of clients that keep the limit are
         # refused: 11,000 of 24,000 with 120 callers on one connection.

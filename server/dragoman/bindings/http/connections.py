@@ -57,7 +57,6 @@ _PLAIN_HEAD: Final = re.compile(
 )
 """The head of a plain request: of the grammar of RFC 9112, the part that all readers understand in the same way."""
 _HEADER_LINE: Final = re.compile(r"(?<=\n)([^:\r]+):[\t ]*([^\r]*[!-~])?[\t ]*\r")  # in linear time
-_LENGTH: Final = re.compile(r"\d{1,9}")  # Python reads no integer of 4300 digits
 
 _SPECIAL_HEADERS: Final = frozenset((
     "access-control-request-method", "content-encoding", "expect", "origin", "sec-fetch-site", "transfer-encoding",
@@ -127,7 +126,7 @@ def parse_plain(received: bytes, transport: Any) -> PlainRequest | None:
         or len(connection) > 1
         or connection[0].lower() != "keep-alive"
         or len(headers.getall("Host", ())) != 1
-        or (lengths and (len(lengths) > 1 or not _LENGTH.fullmatch(lengths[0])))
+        or (lengths and (len(lengths) > 1 or not lengths[0].isdecimal() or len(lengths[0]) > 9))  # `int` has a limit
     ):
         raise HandOver
     missing = head.end() + (int(lengths[0]) if lengths else 0) - len(received)

@@ -9,7 +9,7 @@ from typing import Any, Final
 import typer
 
 from dragoman.cli import escape_controls, print_note
-from dragoman.client.content import data_part
+from dragoman.client.content import check_json_value, data_part
 from dragoman.wire.json.protojson import Codec, JsonDialect
 from dragoman.wire.question_forms import ANSWER, Form, answer_part, form_of, question_text
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -55,9 +55,8 @@ def _ask_property(name: str, schema: Mapping[str, Any], form: Form) -> Any:
     default = schema.get("default", None if is_required else "")
 
     def value_of(text: Any) -> Any:
-        if text == "" and not is_required:
-            return None
-        return text if text is default else read(str(text).strip())
+        is_left = text == "" and not is_required
+        return None if is_left else text if text is default else read(str(text).strip())
 
     shown = f"{label}{hint}" if default in (None, "") else f"{label}{hint} [{default}]"
     return typer.prompt(escape_controls(shown), default=default, show_default=False, err=True, value_proc=value_of)
@@ -105,6 +104,7 @@ def _yes_or_no(text: str) -> bool:
 
 def _number(text: str, *, whole: bool) -> int | float:
     try:
-        return int(text) if whole else float(text)
+        check_json_value(number := int(text) if whole else float(text), "answer")
+        return number
     except ValueError:
         raise typer.BadParameter(f"type a {'whole ' if whole else ''}number") from None

@@ -101,9 +101,8 @@ def send(
         raise typer.BadParameter("--no-wait exits before there is output to --stream; pass only one of them")
     request = message.build()
     out = ConsoleOutput(save)
-    receive = (
-        read_part if as_json or no_wait else out.receive
-    )  # in JSON large files are in their parts, like small ones
+    # In JSON large files are in their parts, like small ones.
+    receive = read_part if as_json or no_wait else out.receive
     client = protocol.client(target, check_scope(agent, scope), receive)  # reports invalid combinations before a call
     asks = answers.can_ask() and not as_json
 

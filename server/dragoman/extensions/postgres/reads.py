@@ -165,7 +165,7 @@ async def _fetch_by_id(
 
 
 async def keys_of_id(connection: Connection, task_id: str) -> list[bytes]:
-    """The keys that tasks with this id may have, whoever owns them."""
+    """The keys that tasks with this id may have, of all owners."""
     keys = [row[0] for row in await connection.fetch("SELECT task FROM aliases WHERE id = $1", task_id)]
     return [key, *keys] if (key := task_key_of(task_id)) else keys
 

@@ -9,7 +9,7 @@ import sqlite3
 import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, Final, ParamSpec, TypeVar
@@ -91,10 +91,13 @@ def open_store(
 def _on_reader(
     read: Callable[Concatenate[sqlite3.Connection, P], T], *, lists: bool = False
 ) -> Callable[Concatenate[SqliteStore, P], Coroutine[Any, Any, T]]:
-    """A method of the store that runs a function on a reader's connection, in one transaction (`_read_lists`)."""
+    """A method of the store that runs a function on a reader's connection, in one transaction (`_read_listed`)."""
 
     async def method(store: SqliteStore, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await (store._read_lists if lists else store._read)(read, *args, **kwargs)
+        if lists:
+            with suppress(Unavailable):  # on a full disk reads continue, without the tasks that are not listed
+                return await store._read_listed(read, *args, **kwargs)
+        return await store._read(read, *args, **kwargs)
 
     return method
 
@@ -191,7 +194,7 @@ class SqliteStore:
         return await self._read(self.blobs.page, query)
 
     async def search(self, query: TaskSearch) -> FoundTasks:
-        return await self._read_lists(self.blobs.search, query)
+        return await _on_reader(self.blobs.search, lists=True)(self, query)
 
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         return await self._read(reads.orphaned_tasks, session, self._clock() if expired else 0, limit)
@@ -301,15 +304,6 @@ class SqliteStore:
             self._is_damage_reported = True
             for line in errors.damaged_texts(connection):
                 log.error("%s: %s", self.path, line)
-
-    async def _read_lists(
-        self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Reads for operators: as `_read_listed`, or without tasks that are not listed while nothing can be written."""
-        try:
-            return await self._read_listed(read, *args, **kwargs)
-        except Unavailable:  # the disk is full: reads continue
-            return await self._read(read, *args, **kwargs)
 
     async def _read_listed(
         self, read: Callable[Concatenate[sqlite3.Connection, P], T], *args: P.args, **kwargs: P.kwargs

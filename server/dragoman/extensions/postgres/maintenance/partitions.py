@@ -6,7 +6,7 @@ keeps. So a small store has one, and a large one some dozens: a statement withou
 and a statement with one locks each table.
 
 Retention drops a partition when all of its tasks have expired. It waits for that for a while (`Partition.awaits_drop`),
-and then deletes expired tasks one by one. All changes of partitions are made while nobody writes.
+and then deletes expired tasks one by one. All changes of partitions are made while no other process writes.
 """
 
 from __future__ import annotations
