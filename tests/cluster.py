@@ -40,6 +40,7 @@ class Part:
         self.name = name
         self.words = list(words)
         self.log = folder / f"{name}.log"
+        self.python = sys.executable
         self.environment: dict[str, str] = {}
         """Additional environment variables."""
         self._folder = folder
@@ -70,7 +71,7 @@ class Part:
         self._reported = self.log.stat().st_size if self.log.exists() else 0
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, *self.program, *self.words],
+                [self.python, *self.program, *self.words],
                 cwd=self._folder, env=clean_environment() | self.environment, stdin=subprocess.DEVNULL,
                 stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, cast
+from unittest.mock import Mock
 
 import pytest
 from tests.certificates import Authority, write
@@ -43,7 +44,7 @@ from dragoman.core.push.delivery import DeliveryOutcome, DeliveryReport
 from dragoman.extensions.frameworks.sources import ExecutorSpec, FrameworkSettings
 from dragoman.extensions.frameworks.supervisor import ExecutorSupervisor
 from dragoman.extensions.mcp.servers.registry import McpRegistry
-from dragoman.extensions.postgres.hot.writer import PostgresWriter
+from dragoman.extensions.postgres.hot.writer import CommittedBatch, PostgresWriter
 from dragoman.extensions.postgres.store import open_store as open_postgres
 from dragoman.ports import Store
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
@@ -337,13 +338,13 @@ class FakeDatabase:
     def __init__(self, fault: Fault) -> None:
         self._fault = fault
 
-    async def commit(self, job: Any, *_: Any) -> list[Any]:
+    async def commit(self, job: Any, *_: Any) -> Any:
         try:
             self._fault()
         except MemoryError:
-            return [None]
+            return None
         (batch,) = job.args
-        return [(queued, "done") for queued in batch]
+        return CommittedBatch(batch, Mock(results=["done"] * len(batch)))
 
 
 @asynccontextmanager

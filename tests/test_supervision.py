@@ -193,6 +193,7 @@ UNSUPERVISED: Final[Mapping[str, str]] = {
     "cli/worker.py": "awaited by the command",
     "bindings/admin/actions.py": "one call of an operator, whose end its caller and the audit log get",
     "client": "runs in the caller's process",
+    "extensions/postgres/queries.py": "one group of reads, each of which has its result or error",
     "extensions/frameworks/child": "runs in the executor's process, which its supervisor starts again",
     "fault_proxy.py": "one connection of a tool",
     "runtime/observe/metrics.py": "one read, which its callers await",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -103,8 +104,8 @@ def measure(run: Run) -> None:
 
 
 @contextmanager
-def start_cluster(shape: Shape, *, monitored: bool = False) -> Iterator[Cluster]:
-    """Starts a cluster on the servers' core. `monitored`: with NATS's monitoring port."""
+def start_cluster(shape: Shape, *, monitored: bool = False, python: str = sys.executable) -> Iterator[Cluster]:
+    """Starts a cluster on the servers' core. `monitored`: with NATS's monitoring port. `python`: of its servers."""
     app = "" if shape.workers else AGENTS
     serving = ["--root", "echo", *(["--role", "server"] if shape.runners else [])]
     with tempfile.TemporaryDirectory() as folder, on_core(SERVER_CORE):
@@ -115,6 +116,8 @@ def start_cluster(shape: Shape, *, monitored: bool = False) -> Iterator[Cluster]
             cluster.nats.open_monitor()
         for number in range(shape.runners):
             cluster.add_server(f"runner-{number + 1}", "--role", "worker")
+        for part in cluster.parts:
+            part.python = python
         with cluster, python_path():
             cluster.start()
             with on_core(LOAD_CORE):

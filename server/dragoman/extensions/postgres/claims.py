@@ -92,7 +92,7 @@ def _lease_ms(lease: float) -> int:
     return round(lease * 1000)
 
 
-_SELECT_PAIRS: Final = """
+_PAIRS: Final = """
 WITH RECURSIVE pairs (principal, agent) AS (
     (SELECT principal, agent FROM tasks WHERE ready AND principal {0} $1 ORDER BY principal, agent LIMIT 1)
     UNION ALL
@@ -101,10 +101,12 @@ WITH RECURSIVE pairs (principal, agent) AS (
         WHERE t.ready AND (t.principal, t.agent) > (pairs.principal, pairs.agent)
         ORDER BY t.principal, t.agent LIMIT 1) next
     WHERE pairs.principal {0} $1)
-SELECT principal, agent FROM pairs WHERE principal {0} $1 AND agent = ANY ($2::text[]) LIMIT $3
+SELECT principal, agent, {1} AS part FROM pairs WHERE principal {0} $1 AND agent = ANY ($2::text[]) LIMIT $3
 """
-_PAIRS_AFTER: Final = _SELECT_PAIRS.format(">")
-_PAIRS_UP_TO: Final = _SELECT_PAIRS.format("<=")
+_SELECT_PAIRS: Final = f"""
+SELECT principal, agent FROM (({_PAIRS.format(">", 1)}) UNION ALL ({_PAIRS.format("<=", 2)})) found
+ORDER BY part, principal, agent LIMIT $3
+"""
 _OLDEST_TASKS: Final = PostgresBulkStatement(
     "SELECT r.principal, f.* FROM {rows}"
     f" CROSS JOIN LATERAL (SELECT t.created, t.task, o.scope, o.principal AS whose, {TABLE_RECORD_COLUMNS}"
@@ -133,11 +135,8 @@ async def _principal_agent_pairs(
     connection: Connection, agents: Collection[str], limit: int, after: str
 ) -> list[PrincipalAgent]:
     """Principals and agents with waiting tasks, starting after the principal `after`, which comes last."""
-    found: list[PrincipalAgent] = []
-    for sql in (_PAIRS_AFTER, _PAIRS_UP_TO):
-        most = limit * len(agents) - len(found)
-        found += [tuple(row) for row in await connection.fetch(sql, after, text_array(agents), most)]
-    return found
+    rows = await connection.fetch(_SELECT_PAIRS, after, text_array(agents), limit * len(agents))
+    return [tuple(row) for row in rows]
 
 
 async def _tasks_by_principal(

@@ -1,9 +1,9 @@
 """Connections to one database, without state between transactions, deadlines and retries.
 
-A write is a transaction of a few round trips. It begins with an advisory lock that all writers share (WRITE_LOCK); a
-write that has to be alone takes it exclusively. All locks and settings end with their transaction, so a pooler may
-give each transaction another connection. Deadlines are kept on this side, because a frozen server keeps none; a
-connection whose statement has timed out is closed.
+A write is a transaction of a few round trips, or one planned statement. It begins with an advisory lock that all
+writers share (WRITE_LOCK); a write that has to be alone takes it exclusively. All locks and settings end with their
+transaction, so a pooler may give each transaction another connection. Deadlines are kept on this side, because a frozen
+server keeps none; a connection whose statement has timed out is closed.
 """
 
 from __future__ import annotations
@@ -12,12 +12,13 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+from types import MappingProxyType
+from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 
 import asyncpg
 from asyncpg import Connection, Pool
@@ -77,17 +78,19 @@ _BEGIN_SNAPSHOT: Final = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
 
 # Statements look up a few rows of many by key. The statistics of a young table would suggest a sequential scan, and one
 # generic plan suits all arguments.
-_PLANNER_SETTINGS: Final = "; ".join(
-    f"SET LOCAL {setting}"
-    for setting in (
-        "plan_cache_mode = force_generic_plan",
-        "enable_seqscan = off",
-        "enable_hashjoin = off",
-        "enable_mergejoin = off",
-    )
-)
-BEGIN_WRITE: Final = f"{BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lock_shared({WRITE_LOCK})"
-BEGIN_EXCLUSIVE_WRITE: Final = f"{BEGIN}; {_PLANNER_SETTINGS}; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
+_PLANNER_SETTINGS: Final = {
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+}
+_SET_PLANNER: Final = "; ".join(f"SET LOCAL {name} = {value}" for name, value in _PLANNER_SETTINGS.items())
+_LOCK_SHARED: Final = f"SELECT pg_advisory_xact_lock_shared({WRITE_LOCK})"
+BEGIN_WRITE: Final = f"{BEGIN}; {_SET_PLANNER}; {_LOCK_SHARED}"
+BEGIN_EXCLUSIVE_WRITE: Final = f"{BEGIN}; {_SET_PLANNER}; SELECT pg_advisory_xact_lock({WRITE_LOCK})"
+_BEGIN_APPEND: Final = f"{BEGIN}; {_LOCK_SHARED}"
+_APPEND_SETTINGS: Final = _PLANNER_SETTINGS | {"default_transaction_read_only": "off"}
+"""Of the connection for appends. Behind a pooler it has none, and BEGIN_WRITE sets them for each transaction."""
 
 Clock = Callable[[], int]
 MayRetry = Callable[[Unavailable], bool]
@@ -102,9 +105,13 @@ def create_pool(
     max_size: int,
     pooled: bool,
     timeout: float = STATEMENT_TIMEOUT,
+    settings: Mapping[str, str] = MappingProxyType({}),
     init: Callable[[Connection], Awaitable[None]] = prepare_connection,
 ) -> Pool:
-    """A pool that connects on demand. pooled: a pooler in between gives each transaction another connection."""
+    """A pool that connects on demand. pooled: a pooler in between gives each transaction another connection.
+
+    settings: of its sessions, besides `server_settings`; not behind a pooler, which would reject or share them.
+    """
     return asyncpg.create_pool(
         url,
         connect=HostConnector().connect,
@@ -114,7 +121,7 @@ def create_pool(
         reset=_no_reset,
         timeout=timeout,
         command_timeout=timeout,
-        server_settings=None if pooled else server_settings(timeout),  # a pooler would reject or share them
+        server_settings=None if pooled else server_settings(timeout) | dict(settings),
         statement_cache_size=0 if pooled else 200,
         max_cached_statement_lifetime=0,
     )
@@ -163,7 +170,11 @@ class Database:
         self._timeout = timeout
         self.retries = retries
         # A pool of its own, so that many readers never keep an append waiting for a connection.
-        self._append_pool = create_pool(url, max_size=1, pooled=pooled, timeout=timeout)
+        self._append_pool = create_pool(url, max_size=1, pooled=pooled, timeout=timeout, settings=_APPEND_SETTINGS)
+        self._kept: Connection | None = None
+        """The connection for appends, between two of them: to give it back to its pool takes as long as a statement."""
+        self._late = 0
+        """Statements that got no response."""
         self._pool = create_pool(url, max_size=connections, pooled=pooled, timeout=timeout)
 
     @property
@@ -183,6 +194,7 @@ class Database:
 
     async def close(self) -> None:
         """Closes its connections."""
+        await self._release_kept()
         for pool in (self._append_pool, self._pool):
             try:
                 await asyncio.wait_for(pool.close(), self._timeout)
@@ -215,11 +227,20 @@ class Database:
         return await self._write(self._pool, BEGIN_EXCLUSIVE_WRITE, lambda connection: job(connection, *args, **kwargs))
 
     async def commit(
-        self, job: Callable[[Connection], Awaitable[T]], lock_numbers: Sequence[int], may_retry: MayRetry
+        self,
+        job: Callable[[Connection], Awaitable[T]],
+        lock_numbers: Sequence[int],
+        may_retry: MayRetry,
+        plan: PlanStatement[T],
     ) -> T:
-        """The same, on the connection for appends, with these advisory locks taken in this order."""
+        """The same, on the connection for appends, with these advisory locks taken in this order.
+
+        `plan` may have it done by one statement, which is a transaction of its own, in one round trip. If what it was
+        planned from is outdated, `job` runs.
+        """
+        begin = BEGIN_WRITE if self.pooled else _BEGIN_APPEND
         locks = "".join(f"; SELECT pg_advisory_xact_lock({name})" for name in lock_numbers)
-        return await self._write(self._append_pool, BEGIN_WRITE + locks, job, may_retry)
+        return await self._write(self._append_pool, begin + locks, job, may_retry, plan)
 
     async def _read(self, begin_sql: str, query: Callable[..., Awaitable[T]], *args: Any, **kwargs: Any) -> T:
         async def once() -> T:
@@ -251,18 +272,34 @@ class Database:
     async def _connection(self, pool: Pool) -> AsyncIterator[Connection]:
         """A connection. If a statement gets no response, no other connection of that time is used again: its server may
         hang, and each would use up the time of a caller before another server is tried."""
-        async with asyncio.timeout(self._timeout):
-            connection = await pool.acquire()
+        connection, late, failed = None, self._late, True
+        if pool is self._append_pool:
+            connection, self._kept = self._kept, None
+        if connection is None or connection.is_closed():
+            async with asyncio.timeout(self._timeout):
+                connection = await pool.acquire()
         try:
             yield connection
+            failed = False
         except DATABASE_ERRORS as error:
             if verdict_of(error) is Verdict.LATE:
+                self._late += 1
                 await self._append_pool.expire_connections()
                 await self._pool.expire_connections()
+                await self._release_kept()
             raise
         finally:
-            with suppress(Exception):  # a transaction that was committed is not repeated because of this
-                await pool.release(connection, timeout=self._timeout)
+            if pool is self._append_pool and not failed and late == self._late:
+                self._kept = connection
+            else:
+                with suppress(Exception):  # a transaction that was committed is not repeated because of this
+                    await pool.release(connection, timeout=self._timeout)
+
+    async def _release_kept(self) -> None:
+        connection, self._kept = self._kept, None
+        if connection is not None:
+            with suppress(Exception):
+                await self._append_pool.release(connection, timeout=self._timeout)
 
     async def _write(
         self,
@@ -270,14 +307,20 @@ class Database:
         begin_sql: str,
         job: Callable[[Connection], Awaitable[T]],
         may_retry: MayRetry | None = None,
+        plan: PlanStatement[T] | None = None,
     ) -> T:
-        marked = (
-            f"{begin_sql}; INSERT INTO commits VALUES ('\\x{_commit_mark(time.time(), secrets.token_bytes(10)).hex()}')"
-        )
+        mark = _commit_mark(time.time(), secrets.token_bytes(10))
+        marked = f"{begin_sql}; INSERT INTO commits VALUES ('\\x{mark.hex()}')"
         unknown_results: list[T] = []
 
         async def once() -> T:
+            nonlocal plan
             async with self._connection(pool) as connection:
+                if plan is not None:
+                    planned, plan = await plan(connection, mark), None
+                    if planned is not None:
+                        with suppress(asyncpg.DivisionByZeroError):
+                            return await self._run_planned(connection, planned, unknown_results)
                 try:
                     return await run_transaction(connection, marked, job, unknown_results)
                 except asyncpg.UniqueViolationError as error:
@@ -287,6 +330,31 @@ class Database:
 
         retries = may_retry or _retries_for(self.retries.write)
         return await _retry(once, retries, self.retries.repeats, unknown_results=unknown_results)
+
+    async def _run_planned(self, connection: Connection, planned: PlannedStatement[T], unknown_results: list[T]) -> T:
+        async def run(connection: Connection) -> T:
+            planned.on_response(await connection.fetchval(planned.sql, *planned.arguments))
+            return planned.result
+
+        if self.pooled:  # a statement is prepared and executed by two messages, which may reach two servers
+            return await run_transaction(connection, BEGIN_WRITE, run, unknown_results)
+        with _commit_outcome(connection, planned.result, unknown_results):
+            return await run(connection)
+
+
+@dataclass(slots=True)
+class PlannedStatement(Generic[T]):
+    """A statement that does a whole write, and its result. It divides by zero, and so changes nothing, if what it was
+    planned from is outdated; else it returns the store's time in milliseconds, which `on_response` gets."""
+
+    sql: str
+    arguments: Sequence[Any]
+    result: T
+    on_response: Callable[[int], None]
+
+
+PlanStatement = Callable[[Connection, bytes], Awaitable[PlannedStatement[T] | None]]
+"""Plans one statement that writes this mark; None if the write takes several statements."""
 
 
 def _retries_for(seconds: float) -> MayRetry:
@@ -341,8 +409,18 @@ async def run_transaction(
     except BaseException as error:
         await _roll_back(connection, error)
         raise
-    try:
+    with _commit_outcome(connection, result, unknown_results):
         status: Any = await connection.execute("COMMIT")
+    if status != "COMMIT":  # the job swallowed an error
+        raise RuntimeError(f"the transaction was rolled back: {status}")
+    return result
+
+
+@contextmanager
+def _commit_outcome(connection: Connection, result: T, unknown_results: list[T]) -> Iterator[None]:
+    """Around a statement that commits. Raises CommitOutcomeUnknown, and adds the result, when it gets no response."""
+    try:
+        yield
     except (Exception, asyncio.CancelledError) as error:
         if isinstance(error, asyncio.CancelledError) or is_disconnected(error):
             # At once, before the driver asks the server to cancel the statement: that would end its wait for a
@@ -352,9 +430,6 @@ async def run_transaction(
             unknown_results.append(result)
             raise CommitOutcomeUnknown(str(error)) from error
         raise
-    if status != "COMMIT":  # the job swallowed an error
-        raise RuntimeError(f"the transaction was rolled back: {status}")
-    return result
 
 
 async def _roll_back(connection: Connection, error: BaseException) -> None:

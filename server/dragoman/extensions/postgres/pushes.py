@@ -50,7 +50,7 @@ from dragoman.stores.shared.rows import (
 _COLUMNS: Final = qualified(PUSH_COLUMNS, "p")
 
 MARK_DUE: Final = PostgresBulkStatement(
-    "UPDATE pushes p SET due_at = $3 FROM {rows}"
+    "UPDATE pushes p SET due_at = $5 FROM {rows}"
     " WHERE p.owner = r.owner AND p.task = r.task AND p.task {own} AND p.due_at = 0 AND p.state = 0",
     "iy",
     "owner, task",

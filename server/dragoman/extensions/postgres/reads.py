@@ -5,6 +5,7 @@ A Task is the join of stored rows (`core.task.plan.encode_task`), without parsin
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
@@ -31,9 +32,8 @@ from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
 from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import encode_task
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
-from dragoman.extensions.postgres import task_tables
 from dragoman.extensions.postgres.database import SQL_NOW
-from dragoman.extensions.postgres.rows import PostgresBulkStatement
+from dragoman.extensions.postgres.rows import PostgresBulkStatement, unescape
 from dragoman.extensions.postgres.task_tables import NO_OWNER, owner_number
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_WIDTH, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
@@ -74,11 +74,22 @@ large: they are read as far as they fit into a response."""
 TASK_WIDTH: Final = RECORD_WIDTH + 9
 
 _TASKS_WITH_OWNERS: Final = "FROM owners o JOIN tasks t ON t.owner = o.owner"
+_OF_ROW: Final = "JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
+_TASK_OF_ROW: Final = f"{_OF_ROW} JOIN tasks t ON t.owner = o.owner AND t.task = r.task"
+
+
+def _of_tasks(sql: str, types: str, names: str) -> PostgresBulkStatement:
+    """A statement that reads every table in the partitions of the rows' tasks."""
+    return PostgresBulkStatement(re.sub(r"(\w+\.task) = \w\.task", r"\g<0> AND \1 {own}", sql), types, names)
+
+
+_READ: Final = _of_tasks(
+    f"SELECT {TASK.format(history='r.history')}, r.place FROM {{rows}} {_TASK_OF_ROW}"
+    f" {CHUNKS.format(artifacts='r.artifacts')}",
+    "ittyib",
+    "place, scope, principal, task, history, artifacts",
+)
 # The key as an argument, rather than that of a joined row, lets every table be read in one partition.
-_READ: Final = f"""
-SELECT {TASK.format(history="$4")} {_TASKS_WITH_OWNERS} {CHUNKS.format(artifacts="$5")}
-WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
-""".replace("= t.task", "= $3")
 _OF_ID: Final = "o.scope = $1 AND o.principal = $2 AND t.agent = $3 AND t.id = $4 AND t.task = $5 AND t.visible"
 _FIND: Final = f"SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} {_TASKS_WITH_OWNERS} WHERE {_OF_ID}"
 _GET: Final = f"""
@@ -108,15 +119,22 @@ WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
 _SELECT_TASK_OWNER: Final = (
     f"SELECT t.owner {_TASKS_WITH_OWNERS} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3"
 )
-_CONVERSATION: Final = f"""
-SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.agent_state {_TASKS_WITH_OWNERS}
-WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3
-"""
-_MESSAGES: Final = f"""
-SELECT m.number, m.role, m.data, m.envelope, m.sender {_TASKS_WITH_OWNERS}
-JOIN messages m ON m.owner = t.owner AND m.task = t.task
-WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number > $4 ORDER BY m.number
-"""
+_MESSAGES: Final = _of_tasks(
+    f"SELECT {TABLE_RECORD_COLUMNS}, r.place, t.metadata, t.agent_state, m.numbers, m.roles, m.datas, m.envelopes,"
+    f" m.senders FROM {{rows}} {_TASK_OF_ROW} LEFT JOIN LATERAL ("
+    "SELECT array_agg(m.number ORDER BY m.number) AS numbers, array_agg(m.role ORDER BY m.number) AS roles,"
+    " array_agg(m.data ORDER BY m.number) AS datas, array_agg(m.envelope ORDER BY m.number) AS envelopes,"
+    " array_agg(m.sender ORDER BY m.number) AS senders FROM messages m"
+    " WHERE m.owner = t.owner AND m.task = t.task AND m.number > r.after) m ON true",
+    "ittyi",
+    "place, scope, principal, task, after",
+)
+_CONTEXT_STATES: Final = PostgresBulkStatement(
+    f"SELECT r.place, c.data, c.version FROM {{rows}} {_OF_ROW}"
+    " JOIN context_state c ON c.owner = o.owner AND c.agent = r.agent AND c.context = r.context",
+    "itttt",
+    "place, scope, principal, agent, context",
+)
 _ENVELOPE: Final = f"""
 SELECT m.envelope {_TASKS_WITH_OWNERS} JOIN messages m ON m.owner = t.owner AND m.task = t.task
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number = $4
@@ -128,9 +146,8 @@ SELECT scope, agent, sum(tasks)::bigint, max(changed) AS newest FROM (
     FROM owners o JOIN totals t ON t.owner = o.owner WHERE o.principal = $1 AND t.tasks > 0
 ) found GROUP BY scope, agent ORDER BY newest DESC, scope, agent
 """
-_VERSIONS: Final = PostgresBulkStatement(
-    "SELECT t.task, t.last_sequence FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
-    " JOIN tasks t ON t.owner = o.owner AND t.task = r.task",
+_VERSIONS: Final = _of_tasks(
+    f"SELECT t.task, t.last_sequence FROM {{rows}} {_TASK_OF_ROW}",
     "tty",
     "scope, principal, task",
 )
@@ -189,15 +206,29 @@ async def locate(connection: Connection, task_id: str) -> list[TaskRecord]:
     return records_with_owners(await connection.fetch(_LOCATE, task_id, await keys_of_id(connection, task_id)))
 
 
+async def read_tasks(
+    connection: Connection, keys: Sequence[tuple[TaskRef, int | None, bool]]
+) -> list[TaskSnapshot | LargeTask | None]:
+    """Tasks with so many messages, and with their artifacts or without."""
+    found: list[TaskSnapshot | LargeTask | None] = [None] * len(keys)
+    rows = [(place, *_task_key(ref), history, artifacts) for place, (ref, history, artifacts) in enumerate(keys)]
+    for row in await _READ.fetch(connection, rows):
+        ref, history, _ = keys[row["place"]]
+        record = record_from_row(ref, row)
+        try:
+            found[row["place"]] = TaskSnapshot(record, await task_bytes(connection, record, row, history, None))
+        except LargeTask as large:
+            found[row["place"]] = large
+    return found
+
+
 async def read(
-    connection: Connection, ref: TaskRef, history: int | None, artifacts: bool, budget: ResponseBudget | None
+    connection: Connection, ref: TaskRef, history: int | None, artifacts: bool, budget: ResponseBudget
 ) -> TaskSnapshot | None:
-    """Without a budget, it raises LargeTask for a task that one statement cannot read."""
-    row = await connection.fetchrow(_READ, *_task_key(ref), history, artifacts)
-    if row is None:
-        return None
-    record = record_from_row(ref, row)
-    return TaskSnapshot(record, await task_bytes(connection, record, row, history, budget))
+    for row in await _READ.fetch(connection, [(0, *_task_key(ref), history, artifacts)]):
+        record = record_from_row(ref, row)
+        return TaskSnapshot(record, await task_bytes(connection, record, row, history, budget))
+    return None
 
 
 class LargeTask(Exception):
@@ -332,15 +363,18 @@ async def oldest_sequence(connection: Connection, ref: TaskRef) -> int:
     return await connection.fetchval(_OLDEST, *_task_key(ref)) or 0
 
 
-async def read_messages(connection: Connection, ref: TaskRef, after: int) -> TaskMessages | None:
-    row = await connection.fetchrow(_CONVERSATION, *_task_key(ref))
-    if row is None:
-        return None
-    messages = [
-        StoredMessage(number, role, unframe_message(data), envelope, sender)
-        for number, role, data, envelope, sender in await connection.fetch(_MESSAGES, *_task_key(ref), after)
-    ]
-    return TaskMessages(record_from_row(ref, row), messages, row["agent_state"], row["metadata"])
+async def read_messages(connection: Connection, keys: Sequence[tuple[TaskRef, int]]) -> list[TaskMessages | None]:
+    """Tasks with their messages after a number."""
+    found: list[TaskMessages | None] = [None] * len(keys)
+    rows = [(place, *_task_key(ref), after) for place, (ref, after) in enumerate(keys)]
+    for row in await _MESSAGES.fetch(connection, rows):
+        place, metadata, agent_state, *columns = row[RECORD_WIDTH:]
+        messages = [
+            StoredMessage(number, role, unframe_message(data), envelope, unescape(sender))
+            for number, role, data, envelope, sender in zip(*(column or () for column in columns), strict=True)
+        ]
+        found[place] = TaskMessages(record_from_row(keys[place][0], row), messages, agent_state, metadata)
+    return found
 
 
 async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:
@@ -348,8 +382,14 @@ async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:
     return bytes(found or b"")
 
 
-async def context_state(connection: Connection, owner: Owner, agent: str, name: str) -> ContextState:
-    return await task_tables.read_context_state(connection, await owner_number(connection, owner), agent, name)
+async def context_states(connection: Connection, keys: Sequence[tuple[Owner, str, str]]) -> list[ContextState]:
+    """The states of contexts, by owner, agent and context, as last committed; empty when there is none."""
+    found = [ContextState()] * len(keys)
+    for place, data, version in await _CONTEXT_STATES.fetch(
+        connection, [(place, *owner, agent, context) for place, (owner, agent, context) in enumerate(keys)]
+    ):
+        found[place] = ContextState(data, version)
+    return found
 
 
 async def agents_of(connection: Connection, principal: str) -> list[AgentTasks]:

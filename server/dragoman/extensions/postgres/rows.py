@@ -7,12 +7,13 @@ connection, arrays through `column_arrays`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from operator import itemgetter
 from typing import Any, Final
 
+import orjson
 from asyncpg import Connection
 
 from dragoman.stores.shared.rows import MUTABLE_COLUMNS, TASK_COLUMNS
@@ -58,39 +59,70 @@ def text_array(values: Iterable[str]) -> list[str]:
     return [escape(value) for value in values]
 
 
+# Not BETWEEN: the planner guesses that a range has one row of 200, and reads all tasks between an old and a new one.
+_OWN: Final = re.compile(r"([\w.]+) {own}")
+
+
 @dataclass(frozen=True, slots=True)
 class PostgresBulkStatement:
     """A statement over rows: `{rows}` in its SQL stands for a table `r` of them.
 
-    `{own}` compares with the range of the rows' task keys. It is known before the statement reads anything, and limits
-    it to the partitions of these tasks; the rows are sorted by task then.
+    `{own}` after a column compares it with the range of the rows' task keys: two more arguments, after those of the
+    rows. They are known before the statement reads anything, and limit it to the partitions of these tasks.
 
-    types: a letter of COLUMN_TYPES for each column. names: of the columns.
+    types: a letter of COLUMN_TYPES for each column. names: of the columns. as_json: all but contents are sent as one
+    JSON document. asyncpg spends about 8 us on each array of any length, and a new task has 31 columns; but the planner
+    expects more rows.
     """
 
     sql: str
     types: str
     names: str
+    as_json: bool = False
 
     @cache  # noqa: B019 - statements are constants
     def sql_text(self, first: int = 1) -> str:
         """The SQL, with arguments numbered from `first`."""
-        marks = ", ".join(f"${number}::{COLUMN_TYPES[kind]}[]" for number, kind in enumerate(self.types, first))
-        sql = self.sql.replace("{rows}", f"unnest({marks}) AS r({self.names})").replace("{names}", self.names)
-        if "{own}" in sql:
-            keys = f"${first + self._task}::bytea[]"
-            sql = sql.replace("{own}", f"BETWEEN ({keys})[1] AND ({keys})[cardinality({keys})]")
-        return sql
+        arrays = [kind for kind, name in self._columns if self._is_array(kind, name)]
+        marks = ", ".join(f"${n}::{COLUMN_TYPES[kind]}[]" for n, kind in enumerate(arrays, first + self.as_json))
+        rows, names = f"unnest({marks})", self.names
+        if self.as_json:
+            fields = [(name, kind) for kind, name in self._columns if not self._is_array(kind, name)]
+            document = ", ".join(f"{name} {COLUMN_TYPES[kind]}" for name, kind in fields)
+            rows = f"json_to_recordset(${first}::json) AS ({document})" + (f", {rows}" if arrays else "")
+            rows = f"ROWS FROM ({rows})"
+            names = ", ".join(name for name, _ in fields)
+            names += "".join(f", {name}" for kind, name in self._columns if self._is_array(kind, name))
+        sql = self.sql.replace("{rows}", f"{rows} AS r({names})").replace("{names}", self.names)
+        last = first + self.argument_count() - 1
+        return _OWN.sub(rf"\1 >= ${last - 1}::bytea AND (\1 < ${last}::bytea OR \1 = ${last}::bytea)", sql)
 
     @property
-    def _task(self) -> int:
-        return self.names.split(", ").index("task")
+    def _has_own(self) -> bool:
+        return "{own}" in self.sql
 
-    def columns(self, rows: Sequence[Sequence[Any]]) -> list[list[Any]]:
+    @property
+    def _columns(self) -> Iterable[tuple[str, str]]:
+        """The letter and the name of each column."""
+        return zip(self.types, self.names.split(", "), strict=True)
+
+    def _is_array(self, kind: str, name: str) -> bool:
+        return not self.as_json or (kind == "y" and name not in KEY_COLUMNS)
+
+    @cache  # noqa: B019 - statements are constants
+    def argument_count(self) -> int:
+        """How many arguments the rows and `{own}` become."""
+        arrays = sum(self._is_array(kind, name) for kind, name in self._columns)
+        return self.as_json + arrays + (2 if self._has_own else 0)
+
+    def columns(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """The arguments for these rows."""
-        if "{own}" in self.sql and len(rows) > 1:
-            rows = sorted(rows, key=itemgetter(self._task))
-        return column_arrays(self.types, rows)
+        found = _document(self.types, self.names, rows) if self.as_json else column_arrays(self.types, rows)
+        if self._has_own:
+            task = self.names.split(", ").index("task")
+            keys = [row[task] for row in rows]
+            found += [min(keys), max(keys)]
+        return found
 
     async def run(self, connection: Connection, rows: Sequence[Sequence[Any]], *arguments: Any) -> None:
         """Executes it, if there are any rows. `arguments` come after those of the rows."""
@@ -105,21 +137,58 @@ class PostgresBulkStatement:
         return result
 
 
+KEY_COLUMNS: Final = frozenset(("task", "hash"))
+"""Columns of bytes that are so short that JSON has them in hexadecimal."""
+
+
+@cache
+def _layout(types: str, names: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """All columns; those of keys; those of contents."""
+    columns = tuple(names.split(", "))
+    kinds = dict(zip(columns, types, strict=True))
+    return (
+        columns,
+        tuple(name for name in columns if kinds[name] == "y" and name in KEY_COLUMNS),
+        tuple(name for name in columns if kinds[name] == "y" and name not in KEY_COLUMNS),
+    )
+
+
+def _document(types: str, names: str, rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """Rows as arguments: a JSON document, and an array for each column of contents."""
+    columns, keys, contents = _layout(types, names)
+    found = [dict(zip(columns, row, strict=True)) for row in rows]
+    for row in found:
+        for name in keys:
+            row[name] = "\\x" + row[name].hex()
+    arrays = [[row.pop(name) for row in found] for name in contents]
+    text = orjson.dumps(found)
+    if b"\\u000" in text:  # perhaps a character to escape
+        text = orjson.dumps(
+            [{name: escape(value) if isinstance(value, str) else value for name, value in row.items()} for row in found]
+        )
+    return [text.decode(), *arrays]
+
+
 def insert_statement(table: str, types: str, names: str, after: str = "") -> PostgresBulkStatement:
     """A statement that inserts rows into a table; `after` follows, such as ON CONFLICT."""
     return PostgresBulkStatement(
-        f"INSERT INTO {table} ({{names}}) SELECT {{names}} FROM {{rows}} {after}", types, names
+        f"INSERT INTO {table} ({{names}}) SELECT {{names}} FROM {{rows}} {after}", types, names, as_json=True
     )
 
 
 @cache
-def combine_statements(statements: Sequence[PostgresBulkStatement]) -> str:
-    """One statement that runs all of these on the same snapshot. Their arguments follow each other."""
-    parts, first = [], 1
+def combine_statements(
+    statements: Sequence[PostgresBulkStatement], first: int = 1, before: str = "", result: str = ""
+) -> str:
+    """One statement that runs all of these on the same snapshot. Their arguments follow each other, from `first` on.
+
+    before: further common table expressions, which come first. result: what it selects; `done0` is the first one.
+    """
+    parts = [before] if before else []
     for number, statement in enumerate(statements):
         parts.append(f"done{number} AS ({statement.sql_text(first)})")
-        first += len(statement.types)
-    return f"WITH {', '.join(parts)} SELECT"
+        first += statement.argument_count()
+    return f"WITH {', '.join(parts)} SELECT {result}"
 
 
 _TYPES: Final = {"str": "t", "int": "i", "bool": "b"}

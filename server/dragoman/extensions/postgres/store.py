@@ -11,7 +11,7 @@ import hmac
 import logging
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from asyncpg import Connection
@@ -66,7 +66,7 @@ from dragoman.extensions.postgres.maintenance import partitions, search, task_co
 from dragoman.extensions.postgres.maintenance.compaction import LOCK_TASK, merge_chunks
 from dragoman.extensions.postgres.maintenance.erasure import PostgresEraser
 from dragoman.extensions.postgres.pushes import PostgresPushes
-from dragoman.extensions.postgres.queries import PostgresQueryRunner
+from dragoman.extensions.postgres.queries import GroupedReads, PostgresQueryRunner
 from dragoman.extensions.postgres.schema import migrate
 from dragoman.ids import SteadyClock, now_ms
 from dragoman.ports import AgentTasks, BackupProgress, CompactionResult, TaskMessages, TaskSnapshot
@@ -127,6 +127,10 @@ class PostgresStore:
         )
         self._blob_offloader = PostgresBlobOffloader(database, self._writer, self.blobs, marker)
         self.append = self._blob_offloader.append  # every append goes through it
+        self._task_reads = GroupedReads(database, reads.read_tasks)
+        self._message_reads = GroupedReads(database, reads.read_messages)
+        self._context_reads = GroupedReads(database, reads.context_states)
+        self._usage_reads = GroupedReads(database, task_tables.read_usage)
         runner = PostgresQueryRunner(database)
         self._compactor = Compactor(PostgresQueryRunner(maintenance), sizes, merge_chunks, LOCK_TASK)
         self.api_keys = StoredApiKeys(runner)
@@ -151,18 +155,19 @@ class PostgresStore:
         return await self._database.read(reads.locate, task_id)
 
     async def read(self, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot | None:
-        return await self._read_task(reads.read, task, history, artifacts)
+        snapshot = await self._task_reads.read((task, history, artifacts))
+        budget = self.blobs.budget()
+        if isinstance(snapshot, reads.LargeTask):
+            snapshot = await self._database.read_snapshot(reads.read, task, history, artifacts, budget)
+        return await self.blobs.snapshot(snapshot, budget)
 
     async def get(self, owner: Owner, agent: str, task_id: str, *, history: int | None = None) -> TaskSnapshot | None:
-        return await self._read_task(reads.get, owner, agent, task_id, history)
-
-    async def _read_task(self, query: Callable[..., Any], *args: Any) -> TaskSnapshot | None:
         """A task by one statement; by several, on one snapshot, if it is large."""
-        budget = self.blobs.budget()
+        budget, args = self.blobs.budget(), (owner, agent, task_id, history)
         try:
-            snapshot = await self._database.read(query, *args, None)
+            snapshot = await self._database.read(reads.get, *args, None)
         except reads.LargeTask:
-            snapshot = await self._database.read_snapshot(query, *args, budget)
+            snapshot = await self._database.read_snapshot(reads.get, *args, budget)
         return await self.blobs.snapshot(snapshot, budget)
 
     async def events(self, task: TaskRef, after: int, limit: int = 256) -> list[Event]:
@@ -172,7 +177,7 @@ class PostgresStore:
         return await self._database.read(reads.oldest_sequence, task)
 
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
-        return await self.blobs.messages(await self._database.read_snapshot(reads.read_messages, task, after))
+        return await self.blobs.messages(await self._message_reads.read((task, after)))
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
         return await self._database.read(reads.envelope, task, number)
@@ -221,7 +226,7 @@ class PostgresStore:
         return self._epoch
 
     async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
-        return await self._database.read(reads.context_state, owner, agent, context)
+        return await self._context_reads.read((owner, agent, context))
 
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         return await self._database.write(
@@ -271,7 +276,7 @@ class PostgresStore:
         return await self._maintenance.write(daily_usage.delete_days_before, day_of(now) - KEPT_DAYS)
 
     async def usage(self, task: TaskRef) -> Usage:
-        return await self._database.read_snapshot(task_tables.read_usage, task)
+        return await self._usage_reads.read(task)
 
     async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
         return await self._database.read(task_tables.delegated_tasks, task, limit)

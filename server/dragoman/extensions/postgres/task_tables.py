@@ -1,12 +1,13 @@
 """Locks tasks, and writes the tables beside a task: context state, shared contexts, idempotency keys, usage.
 
-Owner numbers are not cached between batches: another process may have erased the owner.
+Another process may have erased an owner: its number is cached only where a statement checks it (`KnownTasks`).
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from asyncpg import Connection
@@ -26,19 +27,22 @@ from dragoman.core.task.log import (
 )
 from dragoman.core.task.projection import merge_metadata
 from dragoman.extensions.postgres.database import SQL_NOW
-from dragoman.extensions.postgres.hot.quota_counters import TaskRowKey
-from dragoman.extensions.postgres.rows import PostgresBulkStatement, escape, insert_statement
+from dragoman.extensions.postgres.hot.quota_counters import TaskRowKey, UnreadMessages, read_unread_messages
+from dragoman.extensions.postgres.rows import PostgresBulkStatement, escape, insert_statement, unescape
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 
 NO_OWNER: Final = -1
 """Matches no owner's number."""
 
-# Rows are locked one by one, in the order of their keys.
+# Rows are locked one by one, in the order of the arguments.
 _LOCK_TASKS: Final = PostgresBulkStatement(
-    f"SELECT {SQL_NOW.format('$4')}, r.scope, r.principal, o.owner, h.* FROM {{rows}}"
+    f"SELECT {SQL_NOW.format('$6')}, r.scope, r.principal, o.owner, m.*, h.* FROM {{rows}}"
     " LEFT JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     f" LEFT JOIN LATERAL (SELECT t.task, {TABLE_RECORD_COLUMNS} FROM tasks t"
-    " WHERE t.owner = o.owner AND t.task = r.task AND t.task {own} FOR UPDATE) h ON true",
+    " WHERE t.owner = o.owner AND t.task = r.task AND t.task {own} FOR UPDATE) h ON true"
+    " LEFT JOIN LATERAL (SELECT array_agg(m.number), array_agg(m.size), array_agg(m.sender) FROM messages m"
+    " WHERE m.owner = o.owner AND m.task = h.task AND m.number > least(h.last_completed, h.last_delivered)"
+    " AND m.size > 0 AND m.task {own}) m ON true",
     "tty",
     "scope, principal, task",
 )
@@ -53,11 +57,12 @@ _SELECT_OWNER_NUMBERS: Final = PostgresBulkStatement(
 
 @dataclass(slots=True)
 class LockedTasks:
-    """The store's time, owner numbers (NO_OWNER for unknown owners), and the records of existing tasks."""
+    """The store's time, owner numbers (NO_OWNER for unknown owners), and existing tasks: their records and messages."""
 
     now: int = 0
     owner_numbers: dict[Owner, int] = field(default_factory=dict)
     records: dict[TaskRef, TaskRecord] = field(default_factory=dict)
+    unread: dict[TaskRowKey, UnreadMessages] = field(default_factory=dict)
 
 
 async def lock_tasks(
@@ -68,13 +73,23 @@ async def lock_tasks(
     rows: set[tuple[Any, ...]] = {(ref.owner.scope, ref.owner.principal, ref.key) for ref in tasks}
     other = next((ref.key for ref in tasks), b"")  # of another owner: no task of the new one has that key
     rows |= {(*owner, other) for owner in {*new_owners} - {ref.owner for ref in tasks}}
-    for now, scope, principal, number, key, *row in await _LOCK_TASKS.fetch(connection, sorted(rows), fixed_now):
+    late: list[tuple[int, bytes, int]] = []  # tasks that got a message while this waited for their locks
+    for now, scope, principal, number, numbers, sizes, senders, key, *row in await _LOCK_TASKS.fetch(
+        connection, sorted(rows, key=itemgetter(2, 0, 1)), fixed_now
+    ):
         owner = Owner(scope, principal)
         found.now = now
         found.owner_numbers[owner] = NO_OWNER if number is None else number
         if key is not None:
             ref = TaskRef(owner, key)
-            found.records[ref] = record_from_row(ref, row)
+            record = found.records[ref] = record_from_row(ref, row)
+            unescaped = (unescape(sender) for sender in senders or ())
+            found.unread[number, key] = list(zip(numbers or (), sizes or (), unescaped, strict=True))
+            if record.last_received > (after := min(record.last_completed, record.last_delivered)) and (
+                record.last_received not in (numbers or ())
+            ):
+                late.append((number, key, after))
+    found.unread |= await read_unread_messages(connection, late)
     if missing := sorted(
         (owner.scope, owner.principal) for owner in new_owners if found.owner_numbers[owner] == NO_OWNER
     ):
@@ -224,6 +239,12 @@ _SELECT_USAGE: Final = """
 SELECT tokens, cost, 0 FROM usage WHERE owner = $1 AND task = $2
 UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = $1 AND task = $2
 """
+_SELECT_USAGE_OF_TASKS: Final = PostgresBulkStatement(
+    "SELECT r.place, u.* FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
+    f" CROSS JOIN LATERAL ({_SELECT_USAGE.replace('$1', 'o.owner').replace('$2', 'r.task AND task {own}')}) u",
+    "itty",
+    "place, scope, principal, task",
+)
 _INSERT_PARENT: Final = "INSERT INTO parents (owner, task, parent) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 _SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = $1 AND task = $2"
 _SELECT_DELEGATED: Final = f"""
@@ -284,9 +305,14 @@ async def add_delegated_usage(connection: Connection, delegated: DelegatedUsage)
         await connection.execute(_ADD_DELEGATED_USAGE, *row_key, *amounts)
 
 
-async def read_usage(connection: Connection, ref: TaskRef) -> Usage:
-    """The total usage of a task."""
-    return await _usage_of(connection, (await owner_number(connection, ref.owner), ref.key))
+async def read_usage(connection: Connection, refs: Sequence[TaskRef]) -> list[Usage]:
+    """The total usage of tasks."""
+    found: list[list[Any]] = [[] for _ in refs]
+    for place, *row in await _SELECT_USAGE_OF_TASKS.fetch(
+        connection, [(place, *ref.owner, ref.key) for place, ref in enumerate(refs)]
+    ):
+        found[place].append(row)
+    return [Usage.total(rows) for rows in found]
 
 
 async def delete_usage(connection: Connection, row_key: TaskRowKey) -> None:

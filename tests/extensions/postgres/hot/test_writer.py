@@ -10,13 +10,20 @@ import pytest
 from tests.stores.store_suite import StoreBatches
 
 from dragoman.core.errors import Unavailable
-from dragoman.core.task.log import IdempotencyKey
-from dragoman.extensions.postgres.store import PostgresStore
+from dragoman.core.task import states
+from dragoman.core.task.log import Append, AppendRejected, IdempotencyKey
+from dragoman.core.task.maintenance import TaskSelection
+from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.stores.shared.errors import StoreFault
 from dragoman.testing.fixtures import (
     AGENT,
+    Clock,
+    by_runner,
+    chunk,
     created,
+    follow_up,
     new_ref,
+    status,
 )
 
 pytestmark = pytest.mark.long
@@ -55,11 +62,17 @@ async def test_waiting_changes_are_committed_together(store: PostgresStore, monk
     assert len(sizes) < 5
 
 
+async def sent_statements(store: PostgresStore) -> list[str]:
+    """The statements that the connection for appends sends from now on."""
+    sent: list[str] = []
+    async with store._database._connection(store._database._append_pool) as connection:
+        connection.add_query_logger(lambda record: sent.append(record.query))
+    return sent
+
+
 async def test_a_batch_of_any_size_takes_a_few_round_trips(store: PostgresStore) -> None:
     """Counts sent statements: for a new task with a key, and for three hundred of them."""
-    sent: list[str] = []
-    async with store._database._append_pool.acquire() as connection:
-        connection.add_query_logger(lambda record: sent.append(record.query))
+    sent = await sent_statements(store)
     counts = []
     for many in (1, 300):
         sent.clear()
@@ -70,3 +83,61 @@ async def test_a_batch_of_any_size_takes_a_few_round_trips(store: PostgresStore)
     # Begin, records, keys; rows, keys; commit. The first time the owner is written and read, and the day's keys of
     # daily usage are read, too.
     assert counts == [9, 6]
+
+
+MAX_ROUND_TRIPS = 1
+"""Of a commit of a send. It only goes down."""
+
+
+async def test_each_commit_of_a_send_takes_one_round_trip(store: PostgresStore) -> None:
+    """The first ones of a process learn the owner's number, and the day's keys of daily usage."""
+    sent = await sent_statements(store)
+    first = await store.append(created(new_ref(), claim=7))
+    sent.clear()
+    await store.append(by_runner(first, status(states.COMPLETED), end=True))
+    assert len(sent) <= MAX_ROUND_TRIPS
+    sent.clear()
+    batch = [await store.append(created(new_ref(), claim=7)) for _ in range(3)]
+    assert len(sent) <= 3 * MAX_ROUND_TRIPS
+    sent.clear()
+    await asyncio.gather(*(store.append(by_runner(one, chunk("out", "x"))) for one in batch))
+    assert len(sent) <= MAX_ROUND_TRIPS
+
+
+async def test_a_task_that_another_process_changed_is_read_again(
+    store: PostgresStore, postgres_url: str, clock: Clock
+) -> None:
+    other = await open_store(postgres_url, clock=clock)
+    claimed = await store.append(created(new_ref(), claim=7))
+    chunks = [await store.append(by_runner(claimed, chunk("out", "1")))]
+    await other.append(follow_up(claimed.record.ref, "more"))
+    chunks.append(await store.append(by_runner(claimed, chunk("out", "2"))))
+    assert [event.sequence for one in chunks for event in one.events] == [2, 4]
+    await other.append(Append(task=claimed.record.ref, guard=by_runner(claimed).guard, retry=True))  # adds no event
+    with pytest.raises(AppendRejected):
+        await store.append(by_runner(claimed, chunk("out", "3")))
+    await other.close()
+
+
+async def test_a_task_of_an_erased_owner_gets_a_new_owner(
+    store: PostgresStore, postgres_url: str, clock: Clock
+) -> None:
+    other = await open_store(postgres_url, clock=clock)
+    first = await store.append(created(new_ref(), claim=7))
+    await store.append(by_runner(first, status(states.COMPLETED), end=True))
+    owner = first.record.ref.owner
+    await other.erasures.erase(TaskSelection(principal=owner.principal))
+    second = await store.append(created(new_ref()))
+    assert await other.read(second.record.ref) is not None
+    await other.close()
+
+
+async def test_a_jump_of_the_stores_clock_is_noticed(store: PostgresStore, clock: Clock) -> None:
+    """The time of a known batch is estimated; the database has the last word."""
+    store._database._clock = None
+    first = await store.append(created(new_ref()))
+    sent = await sent_statements(store)
+    store._writer._known.follow(first.record.updated + 60_000)
+    late = await store.append(created(new_ref()))
+    assert len(sent) > MAX_ROUND_TRIPS
+    assert late.record.updated < first.record.updated + 30_000

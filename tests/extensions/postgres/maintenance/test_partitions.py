@@ -21,10 +21,11 @@ from dragoman.core.task.cursors import TaskQuery, TaskSearch
 from dragoman.core.task.log import ContextState, IdempotencyKey, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import RETENTION_REASON, TaskSelection, task_ids_digest
 from dragoman.extensions.postgres import reads, task_tables
-from dragoman.extensions.postgres.database import BEGIN_WRITE
+from dragoman.extensions.postgres.database import BEGIN_WRITE, WRITE_LOCK
 from dragoman.extensions.postgres.hot import transaction
 from dragoman.extensions.postgres.maintenance import partitions
 from dragoman.extensions.postgres.maintenance.partitions import DAY_MS, TABLES, Partition
+from dragoman.extensions.postgres.rows import PostgresBulkStatement
 from dragoman.extensions.postgres.store import PostgresStore
 from dragoman.testing.fixtures import AGENT, OWNER, SESSION, Clock, by_runner, chunk, created, status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -221,10 +222,13 @@ async def test_a_lookup_reads_the_partition_of_the_key_in_every_table(
     key, own = record.ref.key, Partition(TODAY - 3, TODAY - 2)
     where = OWNER.scope, OWNER.principal
     assert await scanned(postgres_url, reads._FIND, *where, AGENT, record.id, key) == {own.table("tasks")}
+    grouped = [
+        (reads._READ, (0, *where, key, 10, True)),
+        (reads._MESSAGES, (0, *where, key, 0)),
+    ]
     for sql, values in (
         (reads._GET, (*where, AGENT, record.id, key, 10, True)),
-        (reads._READ, (*where, key, 10, True)),
-        (reads._MESSAGES, (*where, key, 0)),
+        *((bulk.sql_text(), bulk.columns([row])) for bulk, row in grouped),
     ):
         found = await scanned(postgres_url, sql, *values)
         assert own.table("messages") in found
@@ -237,13 +241,53 @@ async def test_a_commit_begins_scans_in_the_partitions_of_its_tasks(
 ) -> None:
     await split(store, *range(TODAY - 5, TODAY + 1))
     refs = [(await ended(store, clock, TODAY - days)).ref for days in (1, 3)]
-    lock, names = task_tables._LOCK_TASKS, {Partition(TODAY - days, None).table("tasks") for days in (1, 2, 3)}
-    rows = [(*OWNER, ref.key) for ref in refs]
-    assert await scanned(postgres_url, lock.sql_text(), *lock.columns(rows), None) == names
-    assert await scanned(postgres_url, lock.sql_text(), *lock.columns(rows[:1]), None) == {max(names)}
+    names = [{Partition(TODAY - day, None).table(name) for day in (1, 2, 3)} for name in ("tasks", "messages")]
+    lock, rows = task_tables._LOCK_TASKS, [(*OWNER, ref.key) for ref in refs]
+    assert await scanned(postgres_url, lock.sql_text(), *lock.columns(rows), None) == names[0] | names[1]
+    assert await scanned(postgres_url, lock.sql_text(), *lock.columns(rows[:1]), None) == {*map(max, names)}
     states_of = transaction._UPDATE_TASK_STATES
     changed = [(1, ref.key, b"state") for ref in refs]
-    assert await scanned(postgres_url, states_of.sql_text(), *states_of.columns(changed)) == names
+    assert await scanned(postgres_url, states_of.sql_text(), *states_of.columns(changed)) == names[0]
+
+
+@pytest.mark.parametrize("statement", ["_UPDATE_TASKS", "_UPDATE_KNOWN_TASKS"])
+async def test_a_commit_looks_up_an_old_and_a_new_task_and_reads_none_between(
+    store: PostgresStore, clock: Clock, postgres_url: str, statement: str
+) -> None:
+    """Whatever the planner guesses of their range."""
+    await split(store, TODAY - 1)
+    first, last = [(await ended(store, clock, day)).ref.key for day in (TODAY - 3, TODAY)]
+    names = (await execute(postgres_url, "SELECT * FROM tasks LIMIT 1"))[0].keys()
+    others = ", ".join(set(names) - {"task"})
+    await execute(
+        postgres_url,
+        f"INSERT INTO tasks (task, {others}) SELECT substring(task FOR 6) || decode(md5(n::text), 'hex'), {others}"
+        " FROM tasks CROSS JOIN generate_series(1, 10000) n",
+    )
+    bulk: PostgresBulkStatement = getattr(transaction, statement)
+    values = ["NULL"] * (bulk.argument_count() - 2) + [f"'\\x{key.hex()}'" for key in (first, last)]
+    connection = await asyncpg.connect(postgres_url)
+    await connection.execute("; ".join(["ANALYZE tasks", *BEGIN_WRITE.split("; ")[:-1]]))
+    await connection.execute(f"PREPARE one AS {bulk.sql_text()}")
+    plan = "\n".join(row[0] for row in await connection.fetch(f"EXPLAIN EXECUTE one ({', '.join(values)})"))
+    await connection.close()
+    assert plan.count("(task = r.task)") == 2
+    assert "Join Filter" not in plan
+
+
+async def test_a_commit_that_waits_for_a_change_of_partitions_locks_no_table(
+    store: PostgresStore, clock: Clock, postgres_url: str
+) -> None:
+    claimed = await store.append(created(ref_of(TODAY), claim=SESSION))
+    other = await asyncpg.connect(postgres_url)
+    await other.execute(f"BEGIN; SELECT pg_advisory_xact_lock({WRITE_LOCK})")
+    write = asyncio.ensure_future(store.append(by_runner(claimed, chunk("a", "text"))))
+    async with asyncio.timeout(60):
+        while not await execute(postgres_url, "SELECT 1 FROM pg_locks WHERE NOT granted"):  # noqa: ASYNC110 - another process's event
+            await asyncio.sleep(0.02)
+    await other.execute(f"LOCK TABLE {', '.join(TABLES)} IN ACCESS EXCLUSIVE MODE NOWAIT; COMMIT")
+    await other.close()
+    assert len((await write).events) == 1
 
 
 async def statements_of(monkeypatch: pytest.MonkeyPatch, call: Any) -> list[tuple[str, Sequence[Any]]]:

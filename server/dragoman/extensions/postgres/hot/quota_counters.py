@@ -18,7 +18,7 @@ from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_qu
 from dragoman.core.limits.quotas import Quota
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task import states
-from dragoman.core.task.log import Append, StatusChange, TaskRecord
+from dragoman.core.task.log import Append, TaskRecord
 from dragoman.core.task.plan import Plan
 from dragoman.extensions.postgres.rows import PostgresBulkStatement, insert_statement, text_array
 
@@ -59,8 +59,9 @@ DELETE FROM quota_counters s WHERE s.principal = $1 AND NOT EXISTS (
 TaskRowKey = tuple[int, bytes]
 """A task: its owner's number and its key."""
 
-UnreadMessages = list[tuple[int, int, str]]
-"""Messages that no turn has delivered: number, size, and sender."""
+UnreadMessage = tuple[int, int, str]
+"""A message that no turn has delivered: number, size, and sender."""
+UnreadMessages = list[UnreadMessage]
 
 
 @dataclass(slots=True)
@@ -71,28 +72,14 @@ class PostgresPrincipalLoad:
     queued_bytes: int = 0
 
 
-def unread_after(change: Append, record: TaskRecord | None) -> int | None:
-    """The number after which a task's messages have to be read to count this change; None for no messages."""
-    if record is None:
-        return None
-    if change.retry:
-        return min(record.last_completed, record.last_delivered)
-    ends = any(isinstance(event, StatusChange) and event.state in states.TERMINAL for event in change.events)
-    return (
-        record.last_delivered
-        if (ends or change.discard or change.last_delivered > record.last_delivered)
-        and record.last_received > record.last_delivered
-        else None
-    )
-
-
 class PostgresQuotaCounters:
     """The counters of one batch. token_buckets: of this process."""
 
     def __init__(self, token_buckets: TokenBuckets) -> None:
         self._token_buckets = token_buckets
         self._loads: dict[str, PostgresPrincipalLoad] = {}
-        self._unread: dict[TaskRowKey, UnreadMessages] = {}
+        self.unread: dict[TaskRowKey, UnreadMessages] = {}
+        """All of each task of the batch."""
         self._deltas: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
         self._scopes: dict[Owner, int] = {}
         """How many scopes a principal has used, where it would create its first task in one, whose owner is the key."""
@@ -119,19 +106,13 @@ class PostgresQuotaCounters:
             admitted.add(change.task.owner)
         return admitted
 
-    async def load(self, connection: Connection, principals: Collection[str], tasks: dict[TaskRowKey, int]) -> None:
-        """Reads what these principals use, and the messages of these tasks after a number."""
+    async def load(self, connection: Connection, principals: Collection[str]) -> None:
+        """Reads what these principals use."""
         if principals:
             self._loads = {principal: PostgresPrincipalLoad() for principal in principals}
             for principal, agent, live, queued in await connection.fetch(_SELECT_COUNTERS, text_array(principals)):
                 self._loads[principal].live_tasks[agent] = live
                 self._loads[principal].queued_bytes += queued
-        for row_key in tasks:
-            self._unread[row_key] = []
-        for owner, task, number, size, sender in await _SELECT_UNREAD_MESSAGES.fetch(
-            connection, [(*row_key, after) for row_key, after in sorted(tasks.items())]
-        ):
-            self._unread[owner, task].append((number, size, sender))
 
     def admit(self, quota: Quota, plan: Plan, now: int) -> None:
         """Raises QuotaExceeded for a message that would exceed its sender's quota."""
@@ -160,18 +141,17 @@ class PostgresQuotaCounters:
         before, record = plan.before, plan.record
         over = record.state in states.TERMINAL or plan.change.discard
         self._count(record.principal, record.agent, (not over) - (before is not None), 0)
-        arrived = [(row.number, row.size, sender_of(plan)) for row in plan.messages if row.size]
-        unread = self._unread.get(row_key)
-        for number, size, sender in (unread or ()) if before else ():
+        unread = self.unread.setdefault(row_key, [])
+        for number, size, sender in unread if before else ():
             waits = before is not None and number > before.last_delivered
             self._count(
                 sender or record.ref.owner.principal, record.agent, 0, size * (self._is_waiting(plan, number) - waits)
             )
-        for number, size, sender in arrived:
-            self._count(sender, record.agent, 0, size * self._is_waiting(plan, number))
-        if arrived:
-            # A task that was not read may have other messages, whose counts do not change.
-            self._unread.setdefault(row_key, []).extend(arrived)
+        for row in plan.messages:
+            if row.size:
+                sender = sender_of(plan)
+                self._count(sender, record.agent, 0, row.size * self._is_waiting(plan, row.number))
+                unread.append((row.number, row.size, sender))
 
     def rows(self, counter_slot: int) -> list[tuple[object, ...]]:
         """The rows to add, for ADD_TO_COUNTERS."""
@@ -194,6 +174,17 @@ class PostgresQuotaCounters:
             load.queued_bytes += queued
 
 
+async def read_unread_messages(
+    connection: Connection, tasks: Sequence[tuple[int, bytes, int]]
+) -> dict[TaskRowKey, UnreadMessages]:
+    """The messages after a number, of tasks with an owner's number, a key, and that number."""
+    found: dict[TaskRowKey, UnreadMessages] = {(owner, key): [] for owner, key, _ in tasks}
+    for owner, task, *message in await _SELECT_UNREAD_MESSAGES.fetch(connection, tasks):
+        number, size, sender = message
+        found[owner, task].append((number, size, sender))
+    return found
+
+
 async def record_erasures(
     connection: Connection, counter_slot: int, tasks: Sequence[tuple[TaskRowKey, TaskRecord]]
 ) -> None:
@@ -202,12 +193,13 @@ async def record_erasures(
     live = {row_key: record for row_key, record in tasks if record.state not in states.TERMINAL}
     for record in live.values():
         deltas[record.principal, record.agent][0] -= 1
-    for owner, task, _, size, sender in await _SELECT_UNREAD_MESSAGES.fetch(
+    unread = await read_unread_messages(
         connection,
         [(*row_key, record.last_delivered) for row_key, record in sorted(live.items(), key=lambda item: item[0])],
-    ):
-        record = live[owner, task]
-        deltas[sender or record.ref.owner.principal, record.agent][1] -= size
+    )
+    for row_key, messages in unread.items():
+        for _, size, sender in messages:
+            deltas[sender or live[row_key].ref.owner.principal, live[row_key].agent][1] -= size
     await ADD_TO_COUNTERS.run(
         connection, [(*key, counter_slot, *delta) for key, delta in sorted(deltas.items()) if any(delta)]
     )

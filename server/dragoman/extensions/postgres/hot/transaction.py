@@ -10,9 +10,10 @@ is then decided in memory and written with one statement; rare kinds of rows cos
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
+from operator import attrgetter
 from typing import Any, Final
 
 from asyncpg import Connection
@@ -21,12 +22,13 @@ from dragoman.core.daily_usage import DailyCounter, DailyKeys
 from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.names import Owner, task_id_of
 from dragoman.core.task import states
-from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord
+from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, NewTask, TaskRecord, TaskRef
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
 from dragoman.core.task.projection import merge_metadata
 from dragoman.extensions.postgres import blobs, daily_usage, pushes, task_tables
+from dragoman.extensions.postgres.database import SQL_NOW, WRITE_LOCK
 from dragoman.extensions.postgres.hot import quota_counters
-from dragoman.extensions.postgres.hot.quota_counters import PostgresQuotaCounters, TaskRowKey, unread_after
+from dragoman.extensions.postgres.hot.quota_counters import PostgresQuotaCounters, TaskRowKey, UnreadMessage
 from dragoman.extensions.postgres.hot.steps import END_TURN, WRITE_STEPS
 from dragoman.extensions.postgres.maintenance import compaction
 from dragoman.extensions.postgres.rows import (
@@ -36,6 +38,7 @@ from dragoman.extensions.postgres.rows import (
     combine_statements,
     insert_statement,
 )
+from dragoman.ids import SteadyClock
 from dragoman.stores.shared.compaction import ArtifactGrowth
 from dragoman.stores.shared.rows import (
     MUTABLE_COLUMNS,
@@ -65,8 +68,10 @@ class PostgresTransaction:
         artifact_growth: ArtifactGrowth,
         token_buckets: TokenBuckets,
         daily_keys: DailyKeys,
+        known: KnownTasks,
     ) -> None:
         self._connection = connection
+        self._known = known
         self._counter_slot = counter_slot
         self._artifact_growth = artifact_growth
         self._quota_counters = PostgresQuotaCounters(token_buckets)
@@ -80,20 +85,70 @@ class PostgresTransaction:
         self._totals: defaultdict[tuple[int, str, int], int] = defaultdict(int)
         self._pending = PostgresPendingRows()
         self._delegated: task_tables.DelegatedUsage = {}
+        self._is_planned = False
+        self.results: list[AppendResult] = []
 
-    async def run(self, changes: Sequence[Append], fixed_now: int | None) -> list[AppendResult]:
-        """Applies the changes, and returns their results after all was written."""
+    async def run(self, changes: Sequence[Append], fixed_now: int | None) -> None:
+        """Applies the changes. Their results count once all is committed."""
         await self._lock_and_load(changes, fixed_now)
-        results: list[AppendResult] = []
         for change in changes:
             try:
-                results.append(await self._apply(change))
+                self.results.append(await self._apply(change))
             except AppendRejected as rejected:  # before anything of it was written
-                results.append(rejected)
+                self.results.append(rejected)
         await self._flush(await daily_usage.counter_rows(self._connection, self._daily_keys, self._daily_counter))
         if self._delegated:
             await task_tables.add_delegated_usage(self._connection, self._delegated)
-        return results
+
+    async def plan(
+        self, changes: Sequence[Append], fixed_now: int | None, mark: bytes
+    ) -> tuple[str, Sequence[Any]] | None:
+        """Applies the changes to known tasks, without the database. Returns the statement that writes all, and its
+        arguments; None if a change takes more, or may be rejected: the database decides that.
+
+        The statement divides by zero if a task has changed, or an owner was erased, or the time is off.
+        """
+        self._is_planned = True
+        if not self._load_known(changes, fixed_now):
+            return None
+        before = {row_key: record for row_key, record in self._records.items() if record is not None}
+        try:
+            for change in changes:
+                self.results.append(await self._apply(change))
+        except (AppendRejected, _SeveralStatements):
+            return None
+        if self._daily_keys.missing(self._daily_counter.days):
+            return None
+        counts = self._counts(self._daily_counter.rows(self._daily_keys))
+        owners = sorted({row_key[0] for row_key in self._pending.new_tasks})
+        return self._pending.statement(before, counts, (owners, mark, fixed_now, self._now))
+
+    def _load_known(self, changes: Sequence[Append], fixed_now: int | None) -> bool:
+        """Loads all from memory. False if something is not known, or a change takes several statements."""
+        if self._known.clock is None or not all(map(_takes_one_statement, changes)):
+            return False
+        self._now = self._known.clock() if fixed_now is None else fixed_now
+        for change in changes:
+            number = self._known.owners.get(change.task.owner)
+            task = self._known.tasks.get(change.task)
+            if number is None or (task is None and change.create is None):
+                return False
+            self._owner_numbers[change.task.owner] = number
+            record, unread = task or (None, ())
+            self._records[number, change.task.key] = record
+            self._quota_counters.unread[number, change.task.key] = list(unread)
+        return True
+
+    def remember(self) -> None:
+        """Makes what was committed known to the next batch."""
+        if len(self._known.owners) > MAX_KNOWN_OWNERS:
+            self._known.owners.clear()
+        self._known.owners |= {
+            owner: number for owner, number in self._owner_numbers.items() if number != task_tables.NO_OWNER
+        }
+        for row_key, record in self._records.items():
+            if record is not None:
+                self._known.note(record, self._quota_counters.unread.get(row_key, ()))
 
     # Reading and locking ----------------------------------------------------------------------------------------
 
@@ -105,20 +160,14 @@ class PostgresTransaction:
         refs = {change.task for change in changes}
         found = await task_tables.lock_tasks(self._connection, refs, new, fixed_now)
         self._now, self._owner_numbers = found.now, found.owner_numbers
+        self._known.follow(found.now)
         self._records = {self._row_key(change): found.records.get(change.task) for change in changes}
-        await self._load_counters(changes)
+        principals = {_sender(change) for change in changes if change.quota is not None and change.message is not None}
+        await self._quota_counters.load(self._connection, principals)
+        self._quota_counters.unread.update(found.unread)
         self._used_keys = await task_tables.find_keys(
             self._connection, [self._key_name(change) for change in changes if change.idempotency_key is not None]
         )
-
-    async def _load_counters(self, changes: Sequence[Append]) -> None:
-        principals = {_sender(change) for change in changes if change.quota is not None and change.message is not None}
-        tasks: dict[TaskRowKey, int] = {}
-        for change in changes:
-            row_key = self._row_key(change)
-            if (after := unread_after(change, self._records[row_key])) is not None:
-                tasks[row_key] = min(after, tasks.get(row_key, after))
-        await self._quota_counters.load(self._connection, principals, tasks)
 
     def _row_key(self, change: Append) -> TaskRowKey:
         return self._owner_numbers[change.task.owner], change.task.key
@@ -181,6 +230,8 @@ class PostgresTransaction:
             await task_tables.add_parent(connection, row_key, change.create.parent)
         self._add_to_pending(row_key, planned)
         if planned.past_turn:
+            if self._is_planned:
+                raise _SeveralStatements
             await self._flush()
             await connection.execute(END_TURN, *row_key, planned.past_turn)
         if change.push_config is not None:
@@ -228,12 +279,63 @@ class PostgresTransaction:
         self._records[row_key] = None
 
     async def _flush(self, daily_rows: Sequence[Sequence[Any]] = ()) -> None:
+        pending, self._pending = self._pending, PostgresPendingRows()
+        await pending.write(self._connection, self._counts(daily_rows), self._now)
+
+    def _counts(self, daily_rows: Sequence[Sequence[Any]]) -> Sequence[Sequence[Any]]:
+        """The pending rows of the tables `totals`, `quota_counters` and `daily_usage`."""
         totals = sorted((*key[:3], self._counter_slot, count) for key, count in self._totals.items() if count)
         self._totals.clear()
         daily = [(*row[:4], self._counter_slot, *row[4:]) for row in daily_rows]
-        pending, self._pending = self._pending, PostgresPendingRows()
-        counts = totals, self._quota_counters.rows(self._counter_slot), daily
-        await pending.write(self._connection, counts, self._now)
+        return totals, self._quota_counters.rows(self._counter_slot), daily
+
+
+class _SeveralStatements(Exception):
+    """A planned change takes several statements."""
+
+
+def _takes_one_statement(change: Append) -> bool:
+    """Whether one statement may write a change of a known task: it reads nothing else, and writes no rare row."""
+    rare = change.idempotency_key, change.quota, change.context_state, change.usage_report, change.push_config
+    if any(part is not None for part in rare) or change.discard or change.blobs or change.steps:
+        return False
+    new = change.create
+    return not (new.alias or new.parent if new is not None else change.task_state is not None or change.task_metadata)
+
+
+MAX_KNOWN_OWNERS: Final = 10_000
+MAX_KNOWN_TASKS: Final = 10_000
+
+
+class KnownTasks:
+    """What one process knows of its last commits: running tasks, numbers of owners, and the store's time.
+
+    A batch of changes to these is planned without a read, and written by one statement that checks whether they are
+    still so: one round trip. Another process may have changed a task, or erased an owner, but does so rarely.
+    """
+
+    def __init__(self) -> None:
+        self.clock: SteadyClock | None = None
+        self.owners: dict[Owner, int] = {}
+        self.tasks: dict[TaskRef, tuple[TaskRecord, Sequence[UnreadMessage]]] = {}
+
+    def follow(self, now: int) -> None:
+        """Goes on from the store's time, in milliseconds."""
+        self.clock = SteadyClock(lambda: now / 1000)
+
+    def note(self, record: TaskRecord, unread: Iterable[UnreadMessage]) -> None:
+        """Notes a task with its messages, if it runs."""
+        self.tasks.pop(record.ref, None)
+        if record.running:
+            after = min(record.last_completed, record.last_delivered)
+            self.tasks[record.ref] = record, [message for message in unread if message[0] > after]
+            if len(self.tasks) > MAX_KNOWN_TASKS:
+                del self.tasks[next(iter(self.tasks))]
+
+    def forget(self) -> None:
+        """Forgets all, after a failure, or when some was outdated."""
+        self.owners.clear()
+        self.tasks.clear()
 
 
 def lock_numbers(changes: Sequence[Append]) -> list[int]:
@@ -282,7 +384,31 @@ _UPDATE_TASKS: Final = PostgresBulkStatement(
     " FROM {rows} WHERE tasks.owner = r.owner AND tasks.task = r.task AND tasks.task {own}",
     "iy" + MUTABLE_TYPES,
     f"owner, task, {MUTABLE_COLUMNS}",
+    as_json=True,
 )
+_CHECKED_COLUMNS: Final = (
+    "last_sequence, message_count, last_delivered, session, token, ready, attempt, has_live_push, wake_at"
+)
+"""Columns of a task of which every change of another process changes one."""
+_EXPECTED: Final = qualified(_CHECKED_COLUMNS, "r").replace("r.", "r.before_")
+_checked_values: Final = attrgetter(*_CHECKED_COLUMNS.split(", "))
+_UPDATE_KNOWN_TASKS: Final = PostgresBulkStatement(
+    f"{_UPDATE_TASKS.sql} AND ({qualified(_CHECKED_COLUMNS, 'tasks')}) = ({_EXPECTED}) RETURNING 1",
+    _UPDATE_TASKS.types + "iiiiibibi",
+    f"{_UPDATE_TASKS.names}, {_EXPECTED.replace('r.', '')}",
+    as_json=True,
+)
+MAX_CLOCK_ERROR_MS: Final = 1000
+"""By which the time of a planned batch may differ from the store's."""
+_PREPARE_APPEND: Final = (
+    f"locked AS MATERIALIZED (SELECT lock_for_append({WRITE_LOCK}, $1) AS done),"
+    " marked AS (INSERT INTO commits (mark) VALUES ($2))"
+)
+_CHECK_APPEND: Final = (
+    f"{SQL_NOW.format('$3')} / (locked.done AND abs({SQL_NOW.format('$3')} - $4) < {MAX_CLOCK_ERROR_MS}"
+    " AND $5::bigint = {updated})::int FROM locked"
+)
+_FIRST_ROW_ARGUMENT: Final = 6
 _INSERT_LOG: Final = insert_statement("log", "iyiiby", "owner, task, first, count, ends, data")
 _INSERT_MESSAGES: Final = insert_statement(
     "messages", "iyiiyyti", "owner, task, number, role, data, envelope, sender, size"
@@ -300,6 +426,7 @@ _DELETE_CHUNKS: Final = PostgresBulkStatement(
     " AND c.task {own}",
     "iyti",
     "owner, task, artifact, sequence",
+    as_json=True,
 )
 _UPSERT_ARTIFACTS: Final = insert_statement(
     "artifacts",
@@ -319,6 +446,8 @@ _MAIN_STATEMENTS: Final = (
     ADD_TO_TOTALS,
     quota_counters.ADD_TO_COUNTERS,
     daily_usage.ADD_DAILY_USAGE,
+    compaction.ADD_GROWTH,
+    compaction.INSERT_LONG_LOGS,
     _DELETE_CHUNKS,
     _UPSERT_ARTIFACTS,
     _INSERT_ARTIFACTS,
@@ -330,6 +459,16 @@ _DELETE_TASK_ROWS: Final = tuple(
 )
 
 ArtifactKey = tuple[int, bytes, str]
+
+
+def _combine(
+    statements: Sequence[PostgresBulkStatement], rows: Sequence[Sequence[Any]]
+) -> tuple[tuple[PostgresBulkStatement, ...], list[Any]]:
+    """Those of these statements that have rows, and their arguments."""
+    used = [(statement, some) for statement, some in zip(statements, rows, strict=False) if some]
+    return tuple(statement for statement, _ in used), [
+        column for statement, some in used for column in statement.columns(some)
+    ]
 
 
 @dataclass(slots=True)
@@ -410,28 +549,50 @@ class PostgresPendingRows:
         await pushes.MARK_DUE.run(connection, sorted(self.due_tasks), now)
         await blobs.INSERT_BLOB_USES.run(connection, sorted(self.blob_uses))
         await WRITE_STEPS.run(connection, [(*key[:2], *values) for key, values in self.steps.items()])
-        await compaction.ADD_GROWTH.run(connection, sorted(self.growth))
-        await compaction.INSERT_LONG_LOGS.run(connection, self.long_logs)
+
+    def statement(
+        self, before: Mapping[TaskRowKey, TaskRecord], counts: Sequence[Sequence[Any]], arguments: Sequence[Any]
+    ) -> tuple[str, Sequence[Any]] | None:
+        """One statement that writes all of a planned batch, and its arguments after these; None if it takes several.
+
+        before: the known tasks of the batch. Rows are locked in the order that all processes use.
+        """
+        rest = (self.task_states, self.task_metadata, self.used_keys, self.due_tasks, self.blob_uses, self.steps)
+        if any(rest) or before.keys() - self.records.keys():
+            return None
+        changed = [
+            (*row_key, *mutable_values(self.records[row_key]), *_checked_values(record))
+            for row_key, record in sorted(before.items(), key=lambda item: item[0][1])
+        ]
+        rows = [changed, *self._main_rows(counts, [])]
+        statements, columns = _combine((_UPDATE_KNOWN_TASKS, *_MAIN_STATEMENTS), rows)
+        result = _CHECK_APPEND.format(updated="(SELECT count(*) FROM done0)" if changed else 0)
+        sql = combine_statements(statements, _FIRST_ROW_ARGUMENT, _PREPARE_APPEND, result)
+        return sql, (*arguments, len(changed), *columns)
 
     async def _write_main_tables(self, connection: Connection, counts: Sequence[Sequence[Any]]) -> None:
-        new = [(*row_key, *row, *record_values(self.records[row_key])) for row_key, row in self.new_tasks.items()]
         changed = [
             (*row_key, *mutable_values(record))
             for row_key, record in self.records.items()
             if row_key not in self.new_tasks
         ]
-        rows: list[Sequence[Any]] = [new, changed, self.log, self.messages, *counts]
-        if self.chunks:
-            rows += self._artifact_rows()
-        statements = tuple(
-            statement for statement, statement_rows in zip(_MAIN_STATEMENTS, rows, strict=False) if statement_rows
-        )
+        statements, columns = _combine(_MAIN_STATEMENTS, self._main_rows(counts, changed))
         if statements:
-            batches = zip(statements, filter(None, rows), strict=True)
-            await connection.execute(
-                combine_statements(statements),
-                *(column for statement, statement_rows in batches for column in statement.columns(statement_rows)),
-            )
+            await connection.execute(combine_statements(statements), *columns)
+
+    def _main_rows(self, counts: Sequence[Sequence[Any]], changed: Sequence[Any]) -> list[Sequence[Any]]:
+        """The rows of _MAIN_STATEMENTS."""
+        new = [(*row_key, *row, *record_values(self.records[row_key])) for row_key, row in self.new_tasks.items()]
+        return [
+            new,
+            changed,
+            self.log,
+            self.messages,
+            *counts,
+            sorted(self.growth),
+            self.long_logs,
+            *(self._artifact_rows() if self.chunks else ()),
+        ]
 
     def _artifact_rows(self) -> list[Sequence[Any]]:
         return [

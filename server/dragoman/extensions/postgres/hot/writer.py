@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 from asyncpg import Connection
 
@@ -29,10 +29,10 @@ from dragoman.core.daily_usage import DailyKeys
 from dragoman.core.errors import Unavailable
 from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.task.log import Append, Appended, ClaimHeld
-from dragoman.extensions.postgres.database import UNKNOWN_COMMIT_TIMEOUT, Database
+from dragoman.extensions.postgres.database import UNKNOWN_COMMIT_TIMEOUT, Database, PlannedStatement
 from dragoman.extensions.postgres.errors import explain, failure_of, is_timeout, verdict_of
 from dragoman.extensions.postgres.hot.quota_counters import COUNTER_SLOTS
-from dragoman.extensions.postgres.hot.transaction import AppendResult, PostgresTransaction, lock_numbers
+from dragoman.extensions.postgres.hot.transaction import KnownTasks, PostgresTransaction, lock_numbers
 from dragoman.stores.shared.compaction import ArtifactGrowth
 from dragoman.stores.shared.errors import Verdict
 from dragoman.supervision import Background, RepeatedFailures, log_fault, start_task
@@ -41,6 +41,10 @@ log = logging.getLogger("dragoman.store")
 
 MAX_BATCH_WRITES: Final = 512
 """Changes in one commit: bounds how long the first waits for the last."""
+
+GATHER_INTERVAL: Final = 0.001
+MAX_GATHER_TIME: Final = 0.005
+"""Seconds for which changes wait for one more, and at most."""
 
 TURN_RETRY_TIMEOUT: Final = 60.0
 """Seconds for which events of a running turn wait for the server, before the turn fails."""
@@ -62,7 +66,11 @@ class PostgresQueuedWrite:
         return isinstance(self.change.guard, ClaimHeld)
 
 
-WriteResult = tuple[PostgresQueuedWrite, AppendResult]
+class CommittedBatch(NamedTuple):
+    """The writes of a batch that were still wanted, and the transaction that has their results."""
+
+    writes: Sequence[PostgresQueuedWrite]
+    transaction: PostgresTransaction
 
 
 class PostgresWriter:
@@ -76,8 +84,11 @@ class PostgresWriter:
         self._artifact_growth = ArtifactGrowth()
         self._token_buckets = TokenBuckets()
         self._daily_keys = DailyKeys()
+        self._known = KnownTasks()
         self._queue: deque[PostgresQueuedWrite] = deque()
         self._queue_filled = asyncio.Event()
+        self._expected = 1
+        """Changes that the next batch probably gets: those of the last ones."""
         self._closed = False
         self._failures = RepeatedFailures(log)
         self._taken: list[PostgresQueuedWrite] = []
@@ -108,11 +119,26 @@ class PostgresWriter:
             await self._queue_filled.wait()
             self._queue_filled.clear()
             while self._queue:
+                await self._gather()
                 self._taken = list(islice(self._queue, MAX_BATCH_WRITES))
                 for _ in self._taken:
                     self._queue.popleft()
                 await self._write(self._taken)
                 self._taken = []
+
+    async def _gather(self) -> None:
+        """Waits until as many changes as usual have come, or no more come.
+
+        A commit costs as much as a dozen changes, and changes come in groups: the results of one commit are the causes
+        of the next. A lone caller's change does not wait.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + MAX_GATHER_TIME
+        while (count := len(self._queue)) < self._expected and not self._closed and loop.time() < deadline:
+            await asyncio.sleep(GATHER_INTERVAL)
+            if len(self._queue) == count:
+                break
+        self._expected = max(len(self._queue), self._expected // 2)
 
     def _settle_failed_round(self) -> None:
         """Tells the callers of a round that failed that its outcome is not known: it may have been committed."""
@@ -127,7 +153,7 @@ class PostgresWriter:
 
     async def _write(self, batch: Sequence[PostgresQueuedWrite]) -> None:
         try:
-            results = await self._commit_together(batch)
+            committed = await self._commit_together(batch)
         except Exception as error:
             if isinstance(error, Unavailable) and not (len(batch) > 1 and _may_concern_one(error)):
                 self._fail(batch, error)
@@ -135,11 +161,43 @@ class PostgresWriter:
             if len(batch) > 1:
                 text, cause = "a batch of %d writes was rolled back; retrying each alone: %s", error.__cause__ or error
                 self._failures.log(explain(cause), text, len(batch), level=logging.WARNING)
-            results = []
             for queued in batch:
-                if not queued.given_up:
-                    results += await self._commit_alone(queued)
-        for queued, result in results:
+                if not queued.given_up and (alone := await self._commit_alone(queued)) is not None:
+                    self._settle(alone)
+            return
+        self._settle(committed)
+
+    async def _commit_alone(self, queued: PostgresQueuedWrite) -> CommittedBatch | None:
+        try:
+            return await self._commit_together([queued])
+        except Exception as error:
+            if not isinstance(error, Unavailable):
+                log_fault(log, "a write failed", error)
+            self._fail([queued], error)
+            return None
+
+    async def _commit_together(self, batch: Sequence[PostgresQueuedWrite]) -> CommittedBatch:
+        """Commits the writes that are still wanted. Raises Unavailable, or the error of the database."""
+        started = time.perf_counter()
+        try:
+            committed = await self._database.commit(
+                partial(self._apply, batch),
+                lock_numbers([queued.change for queued in batch]),
+                partial(self._wait_on, batch),
+                partial(self._plan, batch),
+            )
+        except Exception:
+            self._known.forget()
+            self.commits.failed_batches += 1
+            raise
+        self.commits.seconds.add(time.perf_counter() - started)
+        return committed
+
+    def _settle(self, committed: CommittedBatch) -> None:
+        """Gives the callers their results. A failure here must not repeat the batch, which was committed."""
+        committed.transaction.remember()
+        self.commits.changes.add(len(committed.writes))
+        for queued, result in zip(committed.writes, committed.transaction.results, strict=True):
             # Canceled by the caller, or given up before its commit was found to have succeeded.
             if queued.future.done():
                 continue
@@ -148,38 +206,24 @@ class PostgresWriter:
             else:
                 queued.future.set_result(result)
 
-    async def _commit_alone(self, queued: PostgresQueuedWrite) -> list[WriteResult]:
-        try:
-            return await self._commit_together([queued])
-        except Exception as error:
-            if not isinstance(error, Unavailable):
-                log_fault(log, "a write failed", error)
-            self._fail([queued], error)
-            return []
+    async def _plan(
+        self, batch: Sequence[PostgresQueuedWrite], connection: Connection, mark: bytes
+    ) -> PlannedStatement[CommittedBatch] | None:
+        planned = self._new_batch(batch, connection)
+        changes = [queued.change for queued in planned.writes]
+        statement = await planned.transaction.plan(changes, self._database.fixed_now, mark)
+        return PlannedStatement(*statement, planned, self._known.follow) if statement is not None else None
 
-    async def _commit_together(self, batch: Sequence[PostgresQueuedWrite]) -> list[WriteResult]:
-        """Results of the writes that were still wanted. Raises Unavailable, or the error of the database."""
-        started = time.perf_counter()
-        try:
-            results = await self._database.commit(
-                partial(self._apply, batch),
-                lock_numbers([queued.change for queued in batch]),
-                partial(self._wait_on, batch),
-            )
-        except Exception:
-            self.commits.failed_batches += 1
-            raise
-        self.commits.changes.add(len(results))
-        self.commits.seconds.add(time.perf_counter() - started)
-        return results
+    async def _apply(self, batch: Sequence[PostgresQueuedWrite], connection: Connection) -> CommittedBatch:
+        applied = self._new_batch(batch, connection)
+        await applied.transaction.run([queued.change for queued in applied.writes], self._database.fixed_now)
+        return applied
 
-    async def _apply(self, batch: Sequence[PostgresQueuedWrite], connection: Connection) -> list[WriteResult]:
-        waiting = [queued for queued in batch if not queued.given_up]
+    def _new_batch(self, batch: Sequence[PostgresQueuedWrite], connection: Connection) -> CommittedBatch:
         transaction = PostgresTransaction(
-            connection, self.counter_slot, self._artifact_growth, self._token_buckets, self._daily_keys
+            connection, self.counter_slot, self._artifact_growth, self._token_buckets, self._daily_keys, self._known
         )
-        results = await transaction.run([queued.change for queued in waiting], self._database.fixed_now)
-        return list(zip(waiting, results, strict=True))
+        return CommittedBatch([queued for queued in batch if not queued.given_up], transaction)
 
     def _wait_on(self, batch: Sequence[PostgresQueuedWrite], error: Unavailable) -> bool:
         """After a failed attempt: fails the writes that must not wait longer. True if others of this batch do.

@@ -352,6 +352,19 @@ CREATE TABLE cancel_requests (
 -- happened. A mark begins with its time, in milliseconds and six bytes.
 CREATE TABLE commits (mark bytea PRIMARY KEY);
 
+-- Locks for a write that is one statement. False while another write has to be alone, which may change partitions: to wait
+-- for it would be a deadlock, because the statement holds locks of its tables. Else whether these owners exist: that is
+-- read after the lock was taken, with a snapshot of its own, and holds until the end of the transaction. The statement's
+-- snapshot is older.
+CREATE FUNCTION lock_for_append(lock bigint, numbers bigint[]) RETURNS boolean LANGUAGE plpgsql VOLATILE AS $$
+BEGIN
+    IF NOT pg_try_advisory_xact_lock_shared(lock) THEN
+        RETURN false;
+    END IF;
+    RETURN (SELECT count(*) FROM owners WHERE owner = ANY (numbers)) = cardinality(numbers);
+END
+$$;
+
 -- The audit log (core/audit.py). `who` is JSON; it and `salt` are NULL once the principal was erased. `principal` lets an
 -- erasure find the entry, and is emptied by it.
 CREATE TABLE audit (
