@@ -253,6 +253,13 @@ async def test_a_head_that_is_too_large_is_rejected(head: bytes) -> None:
         assert (await other.get())[0] == 200
 
 
+@pytest.mark.parametrize("version", [b" HTTP/2.0", b" HTTP/0.9", b""])
+async def test_a_request_of_another_version_of_http_is_rejected(version: bytes) -> None:
+    async with serving() as bound, RawClient.connect(bound) as peer:
+        peer.writer.write(b"GET /healthz%s\r\nHost: localhost\r\n\r\n" % version)
+        assert re.match(rb"HTTP/[\d.]+ 400 ", await peer.read_rest())
+
+
 async def test_a_token_of_fifteen_kilobytes_is_accepted() -> None:
     async with serving() as bound, RawClient.connect(bound) as peer:
         token = b"x" * 15_000

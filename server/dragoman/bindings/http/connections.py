@@ -30,7 +30,7 @@ from functools import cached_property, lru_cache
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple, Never
 
-from aiohttp import HttpVersion11, web
+from aiohttp import HttpVersion10, HttpVersion11, web
 from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from multidict import CIMultiDict, MultiMapping
 from yarl import URL
@@ -577,6 +577,8 @@ def _invalid_http(error: HttpProcessingError) -> InvalidRequest:
 
 def check_request(request: web.BaseRequest) -> None:
     """Raises InvalidRequest for a request that another server could take for one to another host or path."""
+    if request.version not in (HttpVersion10, HttpVersion11):
+        raise InvalidRequest("the request line must end with HTTP/1.1 or HTTP/1.0 (RFC 9112 §2.3)")
     hosts = len(request.headers.getall("Host", ()))
     if hosts > 1 or (not hosts and request.version >= HttpVersion11):
         raise InvalidRequest("Host: must be given once (RFC 9112 §3.2)")
