@@ -47,8 +47,8 @@ _INSTALL: Final = "COPY requirements.txt /agents/\nRUN pip install --no-cache-di
 _INSTALL_WHEEL: Final = """\
 # The path in requirements.txt is one of the machine on which this project was made, so its wheel is installed here.
 COPY requirements.txt dragoman-*.whl /agents/
-RUN sed -i 's|^dragoman @ .*|dragoman|' /agents/requirements.txt \\
-    && pip install --no-cache-dir --find-links /agents -r /agents/requirements.txt"""
+RUN sed -i '/^dragoman @ /d' /agents/requirements.txt \\
+    && pip install --no-cache-dir /agents/dragoman-*.whl -r /agents/requirements.txt"""
 _MAKE_WHEEL: Final = "pip wheel --no-deps --wheel-dir . {source}\n"
 
 NEXT_STEPS: Final = """next:
