@@ -308,7 +308,7 @@ MAX_KNOWN_TASKS: Final = 10_000
 
 
 class KnownTasks:
-    """What one process knows of its last commits: running tasks, numbers of owners, and the store's time.
+    """The knowledge of a process from its last commits: running tasks, numbers of owners, and the store's time.
 
     A batch of changes to these is planned without a read, and written by one statement that checks whether they are
     still so: one round trip. Another process may have changed a task, or erased an owner, but does so rarely.
