@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.durations import Backoff, format_age, parse_age
+from dragoman.core.durations import MAX_AGE, Backoff, format_age, parse_age
 
 
 def test_delays_double_from_the_first_to_the_longest() -> None:
@@ -46,6 +46,12 @@ def test_no_delay_is_negative_or_longer_than_the_longest(
 def test_an_age_is_a_number_and_a_unit(text: str, milliseconds: int) -> None:
     assert parse_age(text) == milliseconds
     assert parse_age(format_age(milliseconds)) == milliseconds
+
+
+def test_an_age_beyond_a_century_is_rejected() -> None:
+    assert parse_age("36500d") == MAX_AGE
+    with pytest.raises(ValueError, match="at most 36500d"):
+        parse_age("99999999d")
 
 
 @pytest.mark.parametrize("text", ["", "d", "1y", "-1d", "1.5h", "1d2h", "٣d"])

@@ -69,6 +69,9 @@ class Command:
         @wraps(self.function)
         def command(**values: Any) -> NoReturn:
             server = ""
+            for parameter, value in values.items():
+                for text in value if isinstance(value, list) else (value,):
+                    check_text(text, parameter.replace("_", "-"))
             for group, options in groups.items():
                 build = signature.parameters[group].annotation
                 values[group] = build(**{option: values.pop(option) for option in options.parameters})
@@ -79,6 +82,12 @@ class Command:
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         settings = dict(self.context_settings) if self.context_settings else None
         cli.command(name, cls=self.kind, help=self.help(self.function), context_settings=settings)(command)
+
+
+def check_text(value: object, name: str) -> None:
+    """Raises BadParameter for a text with bytes that are not UTF-8, which Python keeps as surrogates."""
+    if isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
+        raise typer.BadParameter(f"{name}: is not UTF-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,7 @@ class Operator:
     list_agents = _unary(ops.ListAgentsRequest, ops.ListAgentsResponse)
     list_tasks = _unary(ops.ListTasksRequest, ops.ListTasksResponse)
     rerun_task = _unary(ops.RerunTaskRequest, ops.RerunTaskResponse)
+    cancel_task = _unary(ops.CancelTaskRequest, ops.CancelTaskResponse)
     cancel_tasks = _unary(ops.CancelTasksRequest, ops.CancelTasksResponse)
     rerun_tasks = _unary(ops.RerunTasksRequest, ops.RerunTasksResponse)
     erase_tasks = _unary(ops.EraseTasksRequest, ops.EraseTasksResponse)

@@ -10,12 +10,18 @@ _AGE_UNITS: Final = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_
 _AGE_PATTERN: Final = re.compile(r"(\d{1,9})\s*([wdhms]?)", re.ASCII)
 
 
+MAX_AGE: Final = 36_500 * 86_400_000
+"""Milliseconds of the longest age, a hundred years: more is a mistake, and does not fit into every time of protobuf."""
+
+
 def parse_age(text: str) -> int:
     """Parses an age and returns milliseconds. Raises ValueError, naming the format."""
     match = _AGE_PATTERN.fullmatch(text.strip())
     if not match:
         raise ValueError(f'"{text}" is not an age: a number with w, d, h, m or s, such as 30d; a bare one is seconds')
-    return int(match[1]) * _AGE_UNITS[match[2] or "s"]
+    if (age := int(match[1]) * _AGE_UNITS[match[2] or "s"]) > MAX_AGE:
+        raise ValueError(f'"{text}" is too long an age; at most {format_age(MAX_AGE)}')
+    return age
 
 
 def format_age(milliseconds: int) -> str:

@@ -190,3 +190,7 @@ def test_operators_get_and_list_tasks_of_others(run: Run) -> None:
     assert (refused.code, "is for operators and viewers" in refused.err) == (3, True)
     mine = run("send", "echo mine", "--no-wait").out.strip()
     assert run("get", mine, "--key", bob).code == 4
+    running = run("send", "sleep 60", "--no-wait", "--key", bob).out.strip()
+    assert run("cancel", running).out == f"CANCELED  {running}\n"
+    mine = run("send", "sleep 60", "--no-wait").out.strip()
+    assert run("cancel", mine, "--key", bob).code == 4

@@ -101,6 +101,9 @@ def test_json_is_sent_as_data(dragoman: Run, served: Server, tmp_path: Path) -> 
         ('{"id": 12345678901234567890}', "--data.id: the number 12345678901234567890 is beyond 2^53"),
         ("@absent.json", "--data @absent.json: No such file or directory"),
         ("NaN", "--data: nan is not a JSON number"),
+        ("[" * 60 + "]" * 60, "--data: has too many levels of objects and arrays"),
+        ("[" * 100_000, "--data: has too many levels of objects and arrays"),
+        ('"\udcff"', "data: is not UTF-8"),
     ],
 )
 def test_invalid_data_is_a_usage_error(dragoman: Run, served: Server, given: str, problem: str) -> None:

@@ -36,6 +36,12 @@ def test_the_text_is_read_from_stdin(dragoman: Run) -> None:
     assert dragoman("send", "-", stdin="echo from a pipe").out == "from a pipe\n"
 
 
+def test_bytes_that_are_not_utf_8_are_a_usage_error(dragoman: Run) -> None:
+    for words in (("send", "\udcff"), ("get", "\udcff"), ("list", "--text", "\udcff")):
+        refused = dragoman(*words)
+        assert (refused.code, "is not UTF-8" in refused.err) == (2, True), refused
+
+
 def test_no_wait_prints_only_the_id_on_stdout(dragoman: Run) -> None:
     result = dragoman("send", "sleep 60", "--no-wait")
     task = result.out.strip()

@@ -9,6 +9,7 @@ from typing import Any, Final
 import typer
 
 from dragoman.cli import escape_controls, print_note
+from dragoman.cli.commands import check_text
 from dragoman.client.content import check_json_value, data_part
 from dragoman.wire.json.protojson import Codec, JsonDialect
 from dragoman.wire.question_forms import ANSWER, Form, answer_part, form_of, question_text
@@ -55,6 +56,7 @@ def _ask_property(name: str, schema: Mapping[str, Any], form: Form) -> Any:
     default = schema.get("default", None if is_required else "")
 
     def value_of(text: Any) -> Any:
+        check_text(text, "the answer")
         is_left = text == "" and not is_required
         return None if is_left else text if text is default else read(str(text).strip())
 

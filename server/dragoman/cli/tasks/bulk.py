@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from dragoman.calling.errors import ClientError
+from dragoman.calling.errors import ClientError, NotAllowed, NotFound
 from dragoman.cli import ExitCode, format_count, print_error, print_note
 from dragoman.cli.commands import Command, argument, flag, option
 from dragoman.cli.options import (
@@ -105,9 +105,9 @@ class Answers:
 async def cancel(task: _OptionalTask = "", *, tasks: TaskFilter, answers: Answers, target: ServerTarget) -> ExitCode:
     """Request that a task stops, or all tasks that the options select.
 
-    With TASK: one of your tasks. Succeeds when the server has accepted the request; the printed state shows whether the
-    task has stopped yet. Without TASK, for operators: all tasks of all principals that match and have not ended. Their
-    number is printed first.
+    With TASK: one of your tasks, for operators one of any principal. Succeeds when the server has accepted the request;
+    the printed state shows whether the task has stopped yet. Without TASK, for operators: all tasks of all principals
+    that match and have not ended. Their number is printed first.
 
     **Examples**
 
@@ -124,6 +124,13 @@ async def cancel(task: _OptionalTask = "", *, tasks: TaskFilter, answers: Answer
     async with open_task_client(target, task, tasks.agent, tasks.scope) as client:
         try:
             canceled = await client.cancel(task)
+        except NotFound as missing:
+            request = ops.CancelTaskRequest(task_id=task, agent=tasks.agent, scope=tasks.scope)
+            try:
+                async with target.operator() as operator:
+                    canceled = (await operator.cancel_task(request)).task.task
+            except NotAllowed:
+                raise missing from None
         except ClientError as error:
             if error.reason != "TASK_NOT_CANCELABLE":
                 raise

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Annotated, Final
 
 import typer
+from google.protobuf.json_format import ParseError
 
 from dragoman.calling.contents import read_part
 from dragoman.calling.errors import ClientError
 from dragoman.cli import ExitCode, print_error, print_note
-from dragoman.cli.commands import Command, argument, flag, option, run_command
+from dragoman.cli.commands import Command, argument, check_text, flag, option, run_command
 from dragoman.cli.options import AgentName, Json, Save, ServerTarget
 from dragoman.cli.output import ConsoleOutput, state_name
 from dragoman.cli.tasks import answers
@@ -52,6 +53,7 @@ class MessageOptions:
         if not self.text and not self.file and not self.data:
             raise typer.BadParameter("the message is empty; pass TEXT, --data JSON, or --file PATH")
         text = sys.stdin.read() if self.text == "-" else self.text
+        check_text(text, "TEXT")
         try:
             parts = [*map(read_data, self.data or ()), *file_parts(self.file or (), self.message_bytes)]
         except ValueError as error:
@@ -166,6 +168,8 @@ def read_data(given: str) -> pb.Part:
         return data_part(json.loads(text), "--data")
     except OSError as error:
         raise ValueError(f"--data {given}: {error.strerror or error}") from error
+    except (RecursionError, ParseError) as error:
+        raise ValueError("--data: has too many levels of objects and arrays; a message may have 24") from error
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ValueError(f"--data: not JSON: {error.msg} at {place}; texts need quotes: '\"text\"'") from error
