@@ -16,7 +16,7 @@ from typing import Final
 import pytest
 import uvicorn
 from fastapi import FastAPI
-from tests.dialects import test_google_streams, test_jsonrpc, test_pairs
+from tests.dialects import test_jsonrpc, test_pairs
 from tests.dialects.dialect_clients import DIALECT_CLIENTS, ServerConnections, open_connections
 
 from dragoman.asgi import AsgiApp
@@ -32,9 +32,8 @@ LEFT_OUT: Final = {
     "test_the_text_of_an_invalid_envelope_is_literal_unless_the_caller_names_1_0",
 }
 
-for suite in (test_google_streams, test_jsonrpc):
-    names = [name for name in vars(suite) if name.startswith("test_") and name not in LEFT_OUT]
-    globals().update({name: vars(suite)[name] for name in names})
+names = [name for name in vars(test_jsonrpc) if name.startswith("test_") and name not in LEFT_OUT]
+globals().update({name: vars(test_jsonrpc)[name] for name in names})
 
 DIALECTS: Final = [name for name in DIALECT_CLIENTS if "WebSocket" not in name]
 PAIRS: Final = pytest.mark.parametrize(

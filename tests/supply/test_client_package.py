@@ -98,6 +98,6 @@ def test_a_command_of_the_server_says_what_to_install(environment: Path, tmp_pat
     )  # fmt: skip
     assert done.returncode == 1
     assert done.stderr == (
-        "error: serve needs the libraries of a server (No module named 'httptools'): "
+        "error: serve needs the libraries of a server (No module named 'grpc_health'): "
         "pip install dragoman in place of dragoman-client\n"
     )
