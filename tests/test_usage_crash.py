@@ -57,6 +57,13 @@ SELECT * FROM
 """The figures of all hours, and the same from the tasks and their reports. Each claim (`token`) is a turn here. One
 statement, because the last commit of a killed server may still be on its way in the database."""
 
+TIMES: Final = """
+SELECT sum(turn_us), sum(turns), sum(CASE WHEN bucket > 0 THEN time_us ELSE 0 END),
+    sum(CASE WHEN bucket < 0 THEN times ELSE 0 END), sum(CASE WHEN bucket > 0 THEN times ELSE 0 END)
+FROM hourly_usage
+"""
+"""The time and the number of turns, and the same from their histograms; and how many turns have ended."""
+
 Query = Callable[[str], tuple[int, ...]]
 
 
@@ -94,6 +101,9 @@ def usage_equals_tasks(query: Query, lost: int = 0) -> tuple[int, ...]:
     figures, tasks = found[:8], found[8:]
     missing = [task - figure for figure, task in zip(figures, tasks, strict=True)]
     assert all(0 <= count <= (lost if at in BEGUN_AND_TURNS else 0) for at, count in enumerate(missing)), missing
+    turn_us, turns, time_us, queued, ended = query(TIMES)
+    assert (time_us, queued) == (turn_us, turns)
+    assert figures[1] + figures[2] + figures[4] <= ended
     return figures
 
 

@@ -8,6 +8,7 @@ from tests.simulation.memory.store import MemoryStore
 
 from dragoman.testing.contracts import StoreContract
 from dragoman.testing.contracts.store_contents import StoreContents
+from dragoman.testing.contracts.store_daily_usage import StoreDailyUsage
 from dragoman.testing.contracts.store_steps import StoreSteps
 from dragoman.testing.fixtures import Clock
 
@@ -31,4 +32,8 @@ class TestSteps(StoreSteps):
 
 
 class TestContents(StoreContents):
+    pass
+
+
+class TestDailyUsage(StoreDailyUsage):
     pass

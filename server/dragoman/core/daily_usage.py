@@ -5,13 +5,17 @@ repeated commit counts once. So are begun tasks and turns on shared stores; on S
 with the next one (`DailyCounter.can_wait`), and a crash loses them. The figures outlive the tasks: erasing a task
 changes none, and erasing a principal removes only its name. A commit adds to the figures of its hour; after KEPT_HOURS
 these are added to the figures of their day.
+
+Hours also have histograms of times, by scope and agent: `bucket` is 0 for figures, positive for lengths of turns,
+negative for times in the queue. They are rows of the same table, since another one costs a page in every commit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from math import ceil, log
 from operator import add
 from typing import Final, Literal, NamedTuple
 
@@ -32,6 +36,11 @@ MAX_DAILY_KEYS: Final = 10_000
 """Keys of one day with figures of their own: callers can invent scopes, and principals are unlimited."""
 
 EPOCH_ORDINAL: Final = date(1970, 1, 1).toordinal()
+
+BUCKET_RATIO: Final = 1.05
+"""Of the bounds of a histogram's bucket. The mean of a bucket is within 5 % of each of its times, never above the
+longest, and exact for a single one."""
+_LOG_RATIO: Final = log(BUCKET_RATIO)
 
 
 def hour_of(milliseconds: int) -> int:
@@ -76,13 +85,15 @@ class DailyFigures(NamedTuple):
 
 
 DAY_KEY: Final = "day, scope, principal, agent"
-HOUR_KEY: Final = "hour, scope, principal, agent"
+HOUR_KEY: Final = "hour, scope, principal, agent, bucket"
 FIGURE_COLUMNS: Final = ", ".join(DailyFigures._fields)
+TIME_COLUMNS: Final = ("times", "time_us")  # of a bucket: how many, and their sum
+HOUR_COLUMNS: Final = f"{FIGURE_COLUMNS}, bucket, {', '.join(TIME_COLUMNS)}"
 
 
-def added_columns(table: str, least: str) -> str:
+def added_columns(table: str, least: str, more: tuple[str, ...] = ()) -> str:
     """The assignments of an upsert that adds figures. table: prefix of the stored row. least: the minimum in SQL."""
-    sums = {name: f"{table}{name} + excluded.{name}" for name in DailyFigures._fields}
+    sums = {name: f"{table}{name} + excluded.{name}" for name in DailyFigures._fields + more}
     for name in ("tokens", "cost"):
         sums[name] = f"{least}({sums[name]}, {MAX_USAGE})"
     return ", ".join(f"{name} = {total}" for name, total in sums.items())
@@ -105,6 +116,8 @@ class DailyCounter:
     def __init__(self) -> None:
         self._figures: dict[HourlyKey, list[int]] = {}
         """In the order of DailyFigures: every append adds to them, so they are lists."""
+        self._times: dict[tuple[HourlyKey, int], list[int]] = {}
+        """By bucket, in the order of TIME_COLUMNS."""
         self.can_wait = True
         """Whether only tasks begun and turns are counted. The end of a turn follows soon, with figures that may not be
         lost; writing both together saves a page of the log in every second commit of a lone caller."""
@@ -118,11 +131,18 @@ class DailyCounter:
         outcome = _OUTCOMES.get(record.state)
         if change.discard:
             outcome = _OUTCOMES[states.COMPLETED if change.reply else states.FAILED]
-        turns = record.token + plan.turn_continues - (before.token if before is not None else 0)
+        is_claimed = record.token > (before.token if before is not None else 0)
+        turns = is_claimed + plan.turn_continues
         if turns or outcome is not None or before is None or change.turn_us:
-            figures = self._of(record, now)
+            key = _key(record, now)
+            figures = self._of(key)
             figures[_TURNS] += turns
             figures[_TURN_US] += change.turn_us
+            if change.turn_us:
+                self._count_time(key, change.turn_us, 1)
+            if is_claimed:
+                waited = record.turn_at - before.turn_at if before is not None and before.ready else 0
+                self._count_time(key, max(waited, 0) * 1000, -1)
             if before is None:
                 figures[_BEGUN] += 1
             if outcome is not None:
@@ -133,7 +153,7 @@ class DailyCounter:
     def count_usage(self, record: TaskRecord, report: UsageReport, now: int) -> None:
         """Counts a usage report that counted for its task."""
         self.can_wait = False
-        figures = self._of(record, now)
+        figures = self._of(_key(record, now))
         figures[_TOKENS] = min(figures[_TOKENS] + report.tokens, MAX_USAGE)
         figures[_COST] = min(figures[_COST] + report.cost, MAX_USAGE)
 
@@ -146,23 +166,44 @@ class DailyCounter:
         for key, figures in other._figures.items():
             known = self._figures.get(key)
             self._figures[key] = figures.copy() if known is None else list(map(add, known, figures))
+        for place, times in other._times.items():
+            self._times[place] = list(map(add, self._times.get(place, (0, 0)), times))
         self.can_wait = self.can_wait and other.can_wait
 
     def rows(self, keys: DailyKeys) -> list[tuple[int | str, ...]]:
-        """A row for each key: its fields, and those of its figures, in the order of the keys."""
+        """A row of HOUR_COLUMNS after the fields of its key, for each key and each bucket, in their order."""
         assigned: dict[HourlyKey, list[int]] = {}
         for key, figures in self._figures.items():
             key = keys.assign(key)
             known = assigned.get(key)
             assigned[key] = figures if known is None else list(map(add, known, figures))
-        return [(*key, *figures) for key, figures in sorted(assigned.items())]
+        times: dict[tuple[HourlyKey, int], list[int]] = {}
+        for (key, bucket), some in self._times.items():
+            hour, scope, _, agent = keys.assign(key)
+            place = (hour, scope, "", agent), bucket
+            times[place] = list(map(add, times.get(place, (0, 0)), some))
+        rows: list[tuple[int | str, ...]] = [(*key, *figures, 0, 0, 0) for key, figures in sorted(assigned.items())]
+        return rows + [(*key, *DailyFigures(), bucket, *some) for (key, bucket), some in sorted(times.items())]
 
-    def _of(self, record: TaskRecord, now: int) -> list[int]:
-        key = (now // HOUR_MS, record.ref.owner.scope, record.principal, record.agent)
+    def _of(self, key: HourlyKey) -> list[int]:
         figures = self._figures.get(key)
         if figures is None:
             figures = self._figures[key] = [0] * len(DailyFigures._fields)
         return figures
+
+    def _count_time(self, key: HourlyKey, us: int, sign: int) -> None:
+        times = self._times.setdefault((key, sign * bucket_of(us)), [0, 0])
+        times[0] += 1
+        times[1] += us
+
+
+def _key(record: TaskRecord, now: int) -> HourlyKey:
+    return now // HOUR_MS, record.ref.owner.scope, record.principal, record.agent
+
+
+def bucket_of(us: int) -> int:
+    """The number of the histogram bucket of a time in microseconds, from 1."""
+    return 1 + int(log(max(us, 1)) / _LOG_RATIO)
 
 
 class DailyKeys:
@@ -232,3 +273,46 @@ class HourlyUsageRow(NamedTuple):
     agent: str
     hour: int
     figures: DailyFigures
+
+
+class TimesRow(NamedTuple):
+    """One bucket of an agent's times: how many, and their sum."""
+
+    agent: str
+    bucket: int
+    times: int
+    time_us: int
+
+
+class HourlyUsage(NamedTuple):
+    """Figures by agent and hour, and the times of all these hours by agent and bucket; each in this order."""
+
+    hours: list[HourlyUsageRow]
+    times: list[TimesRow]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeSummary:
+    """Number, mean and quantiles of times, in microseconds."""
+
+    count: int
+    mean: float
+    p50: float
+    p95: float
+
+
+def summarize(buckets: Iterable[TimesRow]) -> TimeSummary:
+    """The summary of the times in these buckets of one kind. Quantiles are nearest ranks, within 5 %."""
+    rows = sorted(buckets, key=lambda row: abs(row.bucket))
+    count = sum(row.times for row in rows)
+    mean = sum(row.time_us for row in rows) / max(count, 1)
+    p50, p95 = (_quantile(rows, ceil(share * count / 100)) for share in (50, 95))
+    return TimeSummary(count, mean, p50, p95)
+
+
+def _quantile(rows: Sequence[TimesRow], rank: int) -> float:
+    for row in rows:
+        if rank <= row.times:
+            return row.time_us / row.times
+        rank -= row.times
+    return 0.0

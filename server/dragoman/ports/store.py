@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from dragoman.core.counters import CommitCounters, StoreStats
-from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsageQuery, HourlyUsageRow
+from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsage, HourlyUsageQuery
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.contents import ContentReader
@@ -263,8 +263,8 @@ class Store(Protocol):
         They stay when tasks are erased; erasing a principal removes its name from them.
         """
 
-    async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
-        """Sums of the same figures by agent and hour, in this order, for the last core.daily_usage.KEPT_HOURS."""
+    async def hourly_usage(self, query: HourlyUsageQuery) -> HourlyUsage:
+        """Sums of the same figures by agent and hour, for the last core.daily_usage.KEPT_HOURS; and times of turns."""
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
         """The steps by turn, the current one last, in the order of their start; `results`: only of the current one."""

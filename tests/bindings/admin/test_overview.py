@@ -116,6 +116,11 @@ async def test_each_agent_has_its_open_tasks_and_its_hours(store: str) -> None:
         first, last = response.first_hour.ToMilliseconds(), working.hours[-1].hour.ToMilliseconds()
         assert first % HOUR_MS == 0
         assert (last - first) // HOUR_MS in (22, 23)  # the clock may have struck since
+        turns, queue = working.turns, working.queue
+        assert (turns.count, queue.count) == (4, 5)  # one still runs
+        assert 0 < turns.p50_seconds <= turns.p95_seconds < 60
+        assert turns.mean_seconds == pytest.approx(sum(hour.turn_seconds for hour in working.hours) / 4)
+        assert queue.p95_seconds < 60
         assert 0 < working.hours[-1].turn_seconds < 60
         before = done(working)
     async with running_server(store) as server:  # a restart forgets nothing

@@ -14,6 +14,7 @@ from dragoman.core.daily_usage import (
     DailyUsageRow,
     HourlyUsageQuery,
     HourlyUsageRow,
+    TimesRow,
     hour_of,
 )
 from dragoman.core.task.maintenance import TaskSelection
@@ -40,10 +41,12 @@ async def test_slots_are_summed_and_merged_when_no_process_adds_to_them(stores: 
     sums = [DailyUsageRow(("anonymous",), DailyFigures(begun=60, turns=60))]
     assert await first.daily_usage(EVERYTHING) == sums
     hour = hour_of(clock())
-    assert await second.hourly_usage(HourlyUsageQuery(0)) == [HourlyUsageRow(AGENT, hour, sums[0].figures)]
+    usage = await second.hourly_usage(HourlyUsageQuery(0))
+    assert usage.hours == [HourlyUsageRow(AGENT, hour, sums[0].figures)]
+    assert usage.times == [TimesRow(AGENT, -1, 60, 0)]
     clock.forward((KEPT_HOURS - 1) * HOUR)
     await first.compact()
-    assert await row_count(first) == 2
+    assert await row_count(first) == 4  # of each slot: figures, and times in the queue
     clock.forward(HOUR)
     await first.compact()
     assert await row_count(first) == 1

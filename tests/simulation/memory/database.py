@@ -155,6 +155,7 @@ class MemoryDatabase:
         self.key_values: dict[str, str] = {}
         self.daily = DailyCounter()
         self.hourly: dict[tuple[int, str, str, str], DailyFigures] = {}
+        self.times: dict[tuple[tuple[int, str, str, str], int], tuple[int, int]] = {}
         self.days: dict[tuple[int, str, str, str], DailyFigures] = {}
         """Figures by hour or day, scope, principal and agent."""
         self.daily_keys = DailyKeys()

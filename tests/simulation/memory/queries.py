@@ -9,7 +9,7 @@ from tests.simulation.memory import usage
 from tests.simulation.memory.database import MemoryDatabase, TaskRows
 
 from dragoman.core.counters import AgentBacklog, StoreStats
-from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsageQuery, HourlyUsageRow
+from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsage, HourlyUsageQuery
 from dragoman.core.names import task_key_of
 from dragoman.core.push.delivery import PushState
 from dragoman.core.task import states
@@ -292,6 +292,6 @@ def daily_usage(database: MemoryDatabase, query: DailyUsageQuery) -> list[DailyU
     return usage.daily(database, query)
 
 
-def hourly_usage(database: MemoryDatabase, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
+def hourly_usage(database: MemoryDatabase, query: HourlyUsageQuery) -> HourlyUsage:
     """See dragoman.ports.Store."""
     return usage.hourly(database, query)

@@ -28,7 +28,7 @@ from tests.simulation.memory.tables import (
 )
 
 from dragoman.core.counters import CommitCounters, StoreStats
-from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsageQuery, HourlyUsageRow
+from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsage, HourlyUsageQuery
 from dragoman.core.errors import InvalidParams
 from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.names import Owner
@@ -220,7 +220,7 @@ class MemoryStore:
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         return await self._read(lambda: queries.daily_usage(self.database, query))
 
-    async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
+    async def hourly_usage(self, query: HourlyUsageQuery) -> HourlyUsage:
         return await self._read(lambda: queries.hourly_usage(self.database, query))
 
     async def stats(self) -> StoreStats:

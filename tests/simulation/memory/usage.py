@@ -15,8 +15,10 @@ from dragoman.core.daily_usage import (
     DailyFigures,
     DailyUsageQuery,
     DailyUsageRow,
+    HourlyUsage,
     HourlyUsageQuery,
     HourlyUsageRow,
+    TimesRow,
     day_of,
     hour_of,
 )
@@ -42,8 +44,13 @@ def flush(database: MemoryDatabase) -> None:
     for day in keys.missing(counter.days):
         keys.load(day, {key[1:] for at, key, _ in _by_day(database) if at == day})
     for row in counter.rows(keys):
-        hour, scope, principal, agent, *figures = row
-        add_figures(database.hourly, (int(hour), str(scope), str(principal), str(agent)), map(int, figures))
+        hour, scope, principal, agent, *figures, bucket, times, time_us = row
+        key = (int(hour), str(scope), str(principal), str(agent))
+        if bucket:
+            known = database.times.get((key, int(bucket)), (0, 0))
+            database.times[key, int(bucket)] = known[0] + int(times), known[1] + int(time_us)
+        else:
+            add_figures(database.hourly, key, map(int, figures))
     database.daily = DailyCounter()
 
 
@@ -60,6 +67,8 @@ def compact(database: MemoryDatabase) -> int:
     now = database.clock()
     for key in [key for key in database.hourly if key[0] < hour_of(now) - KEPT_HOURS + 1]:
         add_figures(database.days, (key[0] // DAY_HOURS, *key[1:]), database.hourly.pop(key))
+    for place in [place for place in database.times if place[0][0] < hour_of(now) - KEPT_HOURS + 1]:
+        del database.times[place]
     old = [key for key in database.days if key[0] < day_of(now) - KEPT_DAYS]
     for key in old:
         del database.days[key]
@@ -94,15 +103,21 @@ def daily(database: MemoryDatabase, query: DailyUsageQuery) -> list[DailyUsageRo
     return rows[: query.limit]
 
 
-def hourly(database: MemoryDatabase, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
-    """The sums of each agent and hour."""
+def hourly(database: MemoryDatabase, query: HourlyUsageQuery) -> HourlyUsage:
+    """The sums of each agent and hour, and the times of each agent and bucket."""
     flush(database)
     sums: dict[tuple[str, int], DailyFigures] = {}
     for key, figures in database.hourly.items():
         if key[0] >= query.first_hour and _covers(query, key):
             place = (key[3], key[0])
             sums[place] = DailyFigures(*map(add, sums.get(place, DailyFigures()), figures))
-    return [HourlyUsageRow(agent, hour, _capped(sums[agent, hour])) for agent, hour in sorted(sums)]
+    rows = [HourlyUsageRow(agent, hour, _capped(sums[agent, hour])) for agent, hour in sorted(sums)]
+    buckets: dict[tuple[str, int], tuple[int, int]] = {}
+    for (key, bucket), (times, time_us) in database.times.items():
+        if key[0] >= query.first_hour and _covers(query, key):
+            known = buckets.get((key[3], bucket), (0, 0))
+            buckets[key[3], bucket] = known[0] + times, known[1] + time_us
+    return HourlyUsage(rows, [TimesRow(*place, *buckets[place]) for place in sorted(buckets)])
 
 
 def _covers(query: DailyUsageQuery | HourlyUsageQuery, key: Key) -> bool:

@@ -15,7 +15,7 @@ from dragoman.testing.fixtures import new_ref
 
 RECORD = TaskRecord(
     new_ref(), "echo", "id", "context", states.WORKING, 11, 12, 13, 14, 15, 16, 17, 18, 19,
-    True, False, 20, 21, True, 22, "why", "1.0", True, "alice", "what",
+    True, False, 20, 21, True, 22, 23, "why", "1.0", True, "alice", "what",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ import json
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import Final
 
 from dragoman.bindings.admin.actions import OperatorCall
@@ -17,11 +18,13 @@ from dragoman.core.daily_usage import (
     DailyUsageQuery,
     DailyUsageRow,
     HourlyUsageQuery,
+    TimeSummary,
     UsageGroup,
     day_of,
     day_text,
     hour_of,
     parse_day,
+    summarize,
 )
 from dragoman.core.errors import InvalidParams, Unauthenticated
 from dragoman.core.limits.quotas import BILLION
@@ -88,13 +91,17 @@ class UsageOperations:
             overview = found.setdefault(tasks.agent, ops.AgentOverview(agent=tasks.agent))
             message = message_from(ops.OpenTasks, tasks, is_minimum=not tasks.is_exact)
             getattr(overview, _OPEN_FIELDS[tasks.state]).CopyFrom(message)
-        for row in await self.runtime.store.hourly_usage(HourlyUsageQuery(first_hour, query.scopes, query.agents)):
+        usage = await self.runtime.store.hourly_usage(HourlyUsageQuery(first_hour, query.scopes, query.agents))
+        for row in usage.hours:
             overview = found.setdefault(row.agent, ops.AgentOverview(agent=row.agent))
             seconds, hour = row.figures.turn_us / 1e6, row.hour * HOUR_MS
             overview.hours.append(message_from(ops.HourlyFigures, row.figures, hour=hour, turn_seconds=seconds))
         for overview in found.values():
             for name in _OPEN_FIELDS.values():
                 getattr(overview, name).SetInParent()
+        for (agent, is_turn), rows in groupby(usage.times, lambda row: (row.agent, row.bucket > 0)):
+            field = found[agent].turns if is_turn else found[agent].queue
+            field.CopyFrom(_times_message(summarize(rows)))
         overviews = [overview for _, overview in sorted(found.items())]
         return message_from(ops.GetOverviewResponse, agents=overviews, first_hour=first_hour * HOUR_MS)
 
@@ -128,6 +135,11 @@ def _row_message(group_by: tuple[UsageGroup, ...], row: DailyUsageRow) -> ops.Us
     return message_from(
         ops.UsageRow, figures, **ungrouped | group, turn_seconds=figures.turn_us / 1e6, cost=figures.cost / BILLION
     )
+
+
+def _times_message(times: TimeSummary) -> ops.TurnTimes:
+    mean, p50, p95 = (us / 1e6 for us in (times.mean, times.p50, times.p95))
+    return ops.TurnTimes(count=times.count, mean_seconds=mean, p50_seconds=p50, p95_seconds=p95)
 
 
 def _fingerprint(request: ops.ListUsageRequest) -> int:

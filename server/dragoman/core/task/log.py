@@ -73,6 +73,8 @@ class TaskRecord:
     """Whether a push configuration of it is live: it has, or will have, events to deliver."""
     wake_at: int = 0
     """When its turn continues, in milliseconds since the epoch; 0 unless it sleeps."""
+    turn_at: int = 0
+    """When its current or last turn was claimed; while one waits to be claimed, since when. Milliseconds as above."""
     status_text: str = ""
     """The beginning of the error or question in its status message; empty in other states."""
     dialect: str = ""

@@ -102,7 +102,7 @@ def plan(before: TaskRecord | None, change: Append, now: int) -> Plan:
         planned = Plan(before, before.copy(), change, [], [], [])
         _accept_message(planned, max(now, before.updated))
     _apply_events(planned, max(now, planned.record.updated))
-    _update_claim(planned)
+    _update_claim(planned, max(now, planned.record.updated))
     return planned
 
 
@@ -113,7 +113,7 @@ def _create_task(change: Append, now: int) -> Plan:
     record = TaskRecord(
         change.task, new.agent, new.id, new.context, states.SUBMITTED, now, last_sequence=1, message_count=1,
         last_received=1, ready=True, visible=new.visible, dialect=new.dialect, alias=new.alias,
-        principal=message.sender or change.task.owner.principal, summary=new.summary,
+        principal=message.sender or change.task.owner.principal, summary=new.summary, turn_at=now,
     )  # fmt: skip
     row = _user_message_row(change, message, 1)
     task = encode_task(record, b"", (row.data,), new.metadata)
@@ -141,7 +141,8 @@ def _accept_message(planned: Plan, now: int) -> None:
     state = record.state if waits else states.WORKING
     record.message_count = record.last_received = number
     record.status_message = 0
-    record.ready = record.ready or not waits
+    if not waits:
+        record.ready, record.turn_at = True, now
     _write_status(planned, StatusChange(state), now)
 
 
@@ -224,8 +225,8 @@ def _fits(row: ArtifactRow, data: bytes) -> bool:
     return len(row.data) + len(data) <= MAX_APPENDED_ROW_BYTES
 
 
-def _update_claim(planned: Plan) -> None:
-    """Sets who runs the task after this append."""
+def _update_claim(planned: Plan, now: int) -> None:
+    """Sets who runs the task after this append, and since when."""
     change, record = planned.change, planned.record
     if change.release:
         record.attempt, record.last_completed = 1, record.last_delivered
@@ -234,12 +235,15 @@ def _update_claim(planned: Plan) -> None:
         record.attempt, record.last_delivered = record.attempt + change.retry, record.last_completed
     if change.wake:
         record.ready, record.wake_at = True, 0
+    if change.retry or change.suspend or change.wake or planned.turn_continues:
+        record.turn_at = now
     if change.release and not planned.turn_continues:
         record.session, record.ready, record.wake_at = 0, False, 0
         if planned.events:
             planned.events[-1].ends = True
     if change.claim_session and record.ready:
         record.session, record.token, record.ready = change.claim_session, record.token + 1, False
+        record.turn_at = now
     if change.push_config is not None and not change.discard:
         record.has_live_push = True
 

@@ -15,14 +15,18 @@ from dragoman.core.daily_usage import (
     DAY_HOURS,
     DAY_KEY,
     FIGURE_COLUMNS,
+    HOUR_COLUMNS,
     HOUR_KEY,
+    TIME_COLUMNS,
     DailyCounter,
     DailyFigures,
     DailyKeys,
     DailyUsageQuery,
     DailyUsageRow,
+    HourlyUsage,
     HourlyUsageQuery,
     HourlyUsageRow,
+    TimesRow,
     added_columns,
 )
 from dragoman.core.limits.quotas import MAX_USAGE
@@ -30,29 +34,31 @@ from dragoman.extensions.postgres.rows import insert_statement, text_array
 
 ADD_DAILY_USAGE: Final = insert_statement(
     "hourly_usage",
-    "ittti" + "i" * len(DailyFigures._fields),
-    f"{HOUR_KEY}, slot, {FIGURE_COLUMNS}",
-    f"ON CONFLICT ({HOUR_KEY}, slot) DO UPDATE SET {added_columns('hourly_usage.', 'least')}",
+    "ittti" + "i" * (HOUR_COLUMNS.count(",") + 1),
+    f"hour, scope, principal, agent, slot, {HOUR_COLUMNS}",
+    f"ON CONFLICT ({HOUR_KEY}, slot) DO UPDATE SET {added_columns('hourly_usage.', 'least', TIME_COLUMNS)}",
 )
 _BY_DAY: Final = f"""(
     SELECT {DAY_KEY}, {FIGURE_COLUMNS} FROM daily_usage
-    UNION ALL SELECT hour / {DAY_HOURS}, scope, principal, agent, {FIGURE_COLUMNS} FROM hourly_usage) u"""
+    UNION ALL SELECT hour / {DAY_HOURS}, scope, principal, agent, {FIGURE_COLUMNS} FROM hourly_usage WHERE bucket = 0
+) u"""
 _SELECT_NAMES: Final = f"SELECT DISTINCT scope, principal, agent FROM {_BY_DAY} WHERE day = $1"
 _SUMS: Final = ", ".join(
     f"least(coalesce(sum({name}), 0), {MAX_USAGE})::bigint AS {name}" for name in DailyFigures._fields
 )
 _ERASE_PRINCIPAL: Final = """
-WITH moved AS (DELETE FROM {table} WHERE principal IN ($1, '') AND (scope = $2 OR $2 = '') RETURNING *)
-INSERT INTO {table} ({time}, scope, principal, agent, slot, {figures})
-SELECT {time}, scope, '', agent, 0, {sums} FROM moved GROUP BY {time}, scope, agent
+WITH moved AS (DELETE FROM {table} WHERE principal IN ($1, '') AND (scope = $2 OR $2 = ''){figures_only} RETURNING *)
+INSERT INTO {table} ({time}, scope, principal, agent, slot, {figures}{more})
+SELECT {time}, scope, '', agent, 0, {sums}{zeros} FROM moved GROUP BY {time}, scope, agent
 """
+_HOURLY: Final = {"figures_only": " AND bucket = 0", "more": ", bucket, times, time_us", "zeros": ", 0, 0, 0"}
 _MERGE_HOURS: Final = f"""
 WITH moved AS (
-    DELETE FROM hourly_usage WHERE (hour, scope, principal, agent) IN (
+    DELETE FROM hourly_usage WHERE ({HOUR_KEY}) IN (
         SELECT DISTINCT {HOUR_KEY} FROM hourly_usage WHERE hour < $1 ORDER BY {HOUR_KEY} LIMIT $2)
     RETURNING *)
 INSERT INTO daily_usage ({DAY_KEY}, slot, {FIGURE_COLUMNS})
-SELECT hour / {DAY_HOURS} AS day, scope, principal, agent, 0, {_SUMS} FROM moved GROUP BY 1, 2, 3, 4
+SELECT hour / {DAY_HOURS} AS day, scope, principal, agent, 0, {_SUMS} FROM moved WHERE bucket = 0 GROUP BY 1, 2, 3, 4
 ON CONFLICT ({DAY_KEY}, slot) DO UPDATE SET {added_columns("daily_usage.", "least")}
 """
 MERGE_STEP_KEYS: Final = 1000
@@ -71,15 +77,17 @@ async def erase_principal(connection: Connection, principal: str, scope: str) ->
 
     Only in an exclusive transaction: no batch may add to these rows meanwhile.
     """
-    for table, time in (("daily_usage", "day"), ("hourly_usage", "hour")):
-        sql = _ERASE_PRINCIPAL.format(table=table, time=time, figures=FIGURE_COLUMNS, sums=_SUMS)
+    for table, time, more in (
+        ("daily_usage", "day", dict.fromkeys(_HOURLY, "")), ("hourly_usage", "hour", _HOURLY)
+    ):  # fmt: skip
+        sql = _ERASE_PRINCIPAL.format(table=table, time=time, figures=FIGURE_COLUMNS, sums=_SUMS, **more)
         await connection.execute(sql, principal, scope)
 
 
 async def merge_hours_before(connection: Connection, hour: int) -> bool:
     """Merges some rows of earlier hours, which no process adds to any more, into their days. False if none is left."""
-    status: str = await connection.execute(_MERGE_HOURS, hour, MERGE_STEP_KEYS)
-    return status != "INSERT 0 0"
+    await connection.execute(_MERGE_HOURS, hour, MERGE_STEP_KEYS)
+    return bool(await connection.fetchval("SELECT EXISTS (SELECT 1 FROM hourly_usage WHERE hour < $1)", hour))
 
 
 async def delete_days_before(connection: Connection, day: int) -> int:
@@ -108,16 +116,21 @@ async def read(connection: Connection, query: DailyUsageQuery) -> list[DailyUsag
     return [DailyUsageRow(tuple(row)[:width], DailyFigures._make(tuple(row)[width:])) for row in rows]
 
 
-async def read_hours(connection: Connection, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
-    """The sums of each agent and hour, in this order."""
+async def read_hours(connection: Connection, query: HourlyUsageQuery) -> HourlyUsage:
     values: list[Any] = [query.first_hour]
-    conditions = ["hour >= $1", *_conditions(query, values)]
+    where = " AND ".join(["hour >= $1", *_conditions(query, values)])
     rows = await connection.fetch(
-        f"SELECT agent, hour, {_SUMS} FROM hourly_usage WHERE {' AND '.join(conditions)}"
+        f"SELECT agent, hour, {_SUMS} FROM hourly_usage WHERE {where} AND bucket = 0"
         " GROUP BY agent, hour ORDER BY agent, hour",
         *values,
     )
-    return [HourlyUsageRow(row[0], row[1], DailyFigures._make(tuple(row)[2:])) for row in rows]
+    hours = [HourlyUsageRow(row[0], row[1], DailyFigures._make(tuple(row)[2:])) for row in rows]
+    sums = "sum(times)::bigint, sum(time_us)::bigint"
+    rows = await connection.fetch(
+        f"SELECT agent, bucket, {sums} FROM hourly_usage WHERE {where} AND bucket <> 0 GROUP BY 1, 2 ORDER BY 1, 2",
+        *values,
+    )
+    return HourlyUsage(hours, [TimesRow(*row) for row in rows])
 
 
 def _conditions(query: DailyUsageQuery | HourlyUsageQuery, values: list[Any]) -> list[str]:

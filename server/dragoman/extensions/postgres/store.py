@@ -22,8 +22,8 @@ from dragoman.core.daily_usage import (
     KEPT_HOURS,
     DailyUsageQuery,
     DailyUsageRow,
+    HourlyUsage,
     HourlyUsageQuery,
-    HourlyUsageRow,
     day_of,
     hour_of,
 )
@@ -284,7 +284,7 @@ class PostgresStore:
     async def daily_usage(self, query: DailyUsageQuery) -> list[DailyUsageRow]:
         return await self._database.read(daily_usage.read, query)
 
-    async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
+    async def hourly_usage(self, query: HourlyUsageQuery) -> HourlyUsage:
         return await self._database.read(daily_usage.read_hours, query)
 
     async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:

@@ -20,8 +20,8 @@ from dragoman.core.daily_usage import (
     KEPT_HOURS,
     DailyUsageQuery,
     DailyUsageRow,
+    HourlyUsage,
     HourlyUsageQuery,
-    HourlyUsageRow,
     day_of,
     hour_of,
 )
@@ -243,7 +243,7 @@ class SqliteStore:
         await self.writer.write_figures()
         return await self._read(daily_usage.read, query)
 
-    async def hourly_usage(self, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
+    async def hourly_usage(self, query: HourlyUsageQuery) -> HourlyUsage:
         await self.writer.write_figures()
         return await self._read(daily_usage.read_hours, query)
 

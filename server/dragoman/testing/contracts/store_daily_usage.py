@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
+import math
+import random
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import pytest
@@ -19,11 +22,22 @@ from dragoman.core.daily_usage import (
     UsageGroup,
     day_of,
     hour_of,
+    summarize,
 )
 from dragoman.core.limits.quotas import MAX_USAGE, UsageReport
 from dragoman.core.names import Owner
 from dragoman.core.task import states
-from dragoman.core.task.log import Append, Appended, AppendRejected, ClaimHeld, DuplicateKey, IdempotencyKey, Ready
+from dragoman.core.task.log import (
+    Append,
+    Appended,
+    AppendRejected,
+    Asleep,
+    ClaimHeld,
+    DuplicateKey,
+    IdempotencyKey,
+    Ready,
+        TaskRef,
+)
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
 from dragoman.testing.fixtures import (
@@ -62,6 +76,65 @@ async def total(store: Store, **filters: Any) -> DailyFigures:
     (row,) = await rows_by(store, **filters)
     assert row.group == ()
     return row.figures
+
+
+@dataclass
+class History:
+    """Random turns of some tasks, with what they should count: by agent, the times of turns and in the queue."""
+
+    store: Store
+    clock: Clock
+    random: random.Random
+    tasks: list[Appended] = field(default_factory=list)
+    turns: dict[str, list[int]] = field(default_factory=dict)
+    queue: dict[str, list[int]] = field(default_factory=dict)
+    since: dict[TaskRef, int] = field(default_factory=dict)
+    """When each task became ready."""
+
+    async def run(self, steps: int) -> None:
+        for _ in range(steps):
+            self.clock.forward(self.random.choice((0, 0.004, 1.7, 90, HOUR)))
+            await self.step()
+
+    async def step(self) -> None:
+        draw, waits = self.random, [at for at, task in enumerate(self.tasks) if task.record.ready]
+        runs = [at for at, task in enumerate(self.tasks) if task.record.session]
+        idle = [at for at, task in enumerate(self.tasks) if task.record.state == states.INPUT_REQUIRED]
+        kind = draw.choice(("create", "start", *["claim"] * bool(waits), *["end", "pause"] * bool(runs), "message"))
+        if kind in ("create", "start"):
+            owner = Owner(draw.choice(("default", "projects/p")), draw.choice(("anna", "bert")))
+            change = created(new_ref(owner), agent=draw.choice(("a", "b")), claim=SESSION * (kind == "start"))
+            self.tasks.append(await self.store.append(change))
+            self.since[change.task] = self.clock()
+            if kind == "start":
+                self.queue.setdefault(self.tasks[-1].record.agent, []).append(0)
+            return
+        if kind == "message":
+            for at in draw.sample(some := waits + runs + idle, min(len(some), 1)):
+                if not self.tasks[at].record.has_open_turn:
+                    self.since[self.tasks[at].record.ref] = self.clock()
+                self.tasks[at] = await self.store.append(follow_up(self.tasks[at].record.ref, "more"))
+            return
+        at = draw.choice(waits if kind == "claim" else runs)
+        record, turn_us = self.tasks[at].record, round(10 ** draw.uniform(0, 11))
+        held = Append(task=record.ref, guard=ClaimHeld(SESSION, record.token))
+        if kind == "claim":
+            self.tasks[at] = await self.store.append(replace(held, guard=Ready(), claim_session=SESSION))
+            self.queue.setdefault(record.agent, []).append((self.clock() - self.since[record.ref]) * 1000)
+            return
+        self.turns.setdefault(record.agent, []).append(turn_us)
+        if kind == "end":
+            state = draw.choice((states.COMPLETED, states.FAILED, states.INPUT_REQUIRED))
+            end = replace(by_runner(self.tasks[at], status(state), end=True), last_delivered=draw.randrange(1, 4))
+            self.tasks[at] = await self.store.append(replace(end, turn_us=turn_us))
+        else:
+            retry, wake_at = draw.random() < 0.5, draw.choice((0, self.clock() + 5))
+            pause = replace(held, retry=retry, suspend=not retry, wake_at=wake_at, turn_us=turn_us)
+            self.tasks[at] = await self.store.append(pause)
+            if wake_at:
+                self.clock.forward(60)
+                self.tasks[at] = await self.store.append(Append(task=record.ref, guard=Asleep(), wake=True))
+        self.since[record.ref] = self.clock()
 
 
 class StoreDailyUsage:
@@ -220,7 +293,57 @@ class StoreDailyUsage:
                 [HourlyUsageRow(AGENT, first, DailyFigures(begun=1))],
             ),
         ):
-            assert await store.hourly_usage(query) == expected, query
+            assert (await store.hourly_usage(query)).hours == expected, query
+
+    @pytest.mark.parametrize("seed", range(5))
+    async def test_figures_and_times_equal_a_recount_of_the_log(self, store: Store, clock: Clock, seed: int) -> None:
+        history = History(store, clock, random.Random(seed))
+        first = hour_of(clock())
+        await history.run(120)
+        usage = await store.hourly_usage(HourlyUsageQuery(first))
+        for agent in ("a", "b"):
+            outcomes: Counter[int] = Counter()
+            own = [task.record.ref for task in history.tasks if task.record.agent == agent]
+            for ref in own:
+                events = await store.events(ref, 0)
+                outcomes[events[-1].state] += 1
+            hours = [row.figures for row in usage.hours if row.agent == agent]
+            found = DailyFigures(*map(sum, zip(*hours, strict=True)))
+            assert (found.begun, found.completed, found.failed) == (
+                len(own), outcomes[states.COMPLETED], outcomes[states.FAILED],
+            )  # fmt: skip
+            assert found.turn_us == sum(history.turns[agent])
+            for sign, times in ((1, history.turns[agent]), (-1, history.queue[agent])):
+                buckets = [row for row in usage.times if row.agent == agent and row.bucket * sign > 0]
+                assert (sum(row.times for row in buckets), sum(row.time_us for row in buckets)) == (
+                    len(times), sum(times),
+                )  # fmt: skip
+                summary, ordered = summarize(buckets), sorted(times)
+                for share, quantile in ((50, summary.p50), (95, summary.p95)):
+                    expected = ordered[math.ceil(share * len(times) / 100) - 1]
+                    assert abs(quantile - expected) <= 0.05 * expected
+                    assert quantile <= ordered[-1]
+
+    async def test_times_are_kept_by_scope_and_agent_for_some_hours(self, store: Store, clock: Clock) -> None:
+        first = hour_of(clock())
+        for owner, us in ((OWNER, 11_000_000), (OTHER_PRINCIPAL, 500), (OTHER_SCOPE, 7)):
+            task = await store.append(created(new_ref(owner), claim=SESSION))
+            await store.append(ended(task, states.COMPLETED, turn_us=us))
+        erased = TaskSelection(principal=OWNER.principal)
+        await store.erasures.erase(erased)
+
+        async def turns(**fields: Any) -> list[tuple[int, int]]:
+            rows = (await store.hourly_usage(HourlyUsageQuery(first, **fields))).times
+            return [(row.times, row.time_us) for row in rows if row.bucket > 0]
+
+        assert await turns() == [(1, 7), (1, 500), (1, 11_000_000)]
+        assert await turns(scopes=frozenset({"default"})) == [(1, 500), (1, 11_000_000)]
+        assert await turns(agents=frozenset({"other"})) == []
+        assert [row.group for row in await rows_by(store, "principal")] == [("",), ("other",)]
+        clock.forward(KEPT_HOURS * HOUR)
+        await store.compact()
+        assert await turns() == []
+        assert (await total(store)).completed == 3
 
     async def test_hours_are_merged_into_their_days(self, store: Store, clock: Clock) -> None:
         first = hour_of(clock())
@@ -230,12 +353,12 @@ class StoreDailyUsage:
         by_day = await rows_by(store, *ALL)
         assert sum(row.figures.begun for row in by_day) == KEPT_HOURS + 10
         await store.compact()
-        hours = [row.hour for row in await store.hourly_usage(HourlyUsageQuery(0))]
+        hours = [row.hour for row in (await store.hourly_usage(HourlyUsageQuery(0))).hours]
         assert hours == list(range(first + 11, first + KEPT_HOURS + 10))
         assert await rows_by(store, *ALL) == by_day
         clock.forward(20 * HOUR)
         await store.compact()  # adds hours to days that have figures
-        assert len(await store.hourly_usage(HourlyUsageQuery(0))) == len(hours) - 20
+        assert len((await store.hourly_usage(HourlyUsageQuery(0))).hours) == len(hours) - 20
         assert await rows_by(store, *ALL) == by_day
         await store.erasures.erase(TaskSelection(principal=OWNER.principal))
         assert [(row.group[0], row.figures) for row in await rows_by(store, "day")] == [

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64ragoman/ops/v1/overview.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"V\n\x12GetOverviewRequest\x12\x14\n\x05hours\x18\x01 \x01(\x05R\x05hours\x12\x14\n\x05scope\x18\x02 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x03 \x01(\tR\x05\x61gent\"\x88\x01\n\x13GetOverviewResponse\x12\x36\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1e.dragoman.ops.v1.AgentOverviewR\x06\x61gents\x12\x39\n\nfirst_hour\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tfirstHour\"\xfb\x01\n\rAgentOverview\x12\x14\n\x05\x61gent\x18\x01 \x01(\tR\x05\x61gent\x12\x32\n\x06queued\x18\x02 \x01(\x0b\x32\x1a.dragoman.ops.v1.OpenTasksR\x06queued\x12\x34\n\x07running\x18\x03 \x01(\x0b\x32\x1a.dragoman.ops.v1.OpenTasksR\x07running\x12\x34\n\x07waiting\x18\x04 \x01(\x0b\x32\x1a.dragoman.ops.v1.OpenTasksR\x07waiting\x12\x34\n\x05hours\x18\x05 \x03(\x0b\x32\x1e.dragoman.ops.v1.HourlyFiguresR\x05hours\"t\n\tOpenTasks\x12\x14\n\x05\x63ount\x18\x01 \x01(\x03R\x05\x63ount\x12\x1d\n\nis_minimum\x18\x02 \x01(\x08R\tisMinimum\x12\x32\n\x06oldest\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x06oldest\"\xfc\x01\n\rHourlyFigures\x12.\n\x04hour\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04hour\x12\x14\n\x05\x62\x65gun\x18\x02 \x01(\x03R\x05\x62\x65gun\x12\x1c\n\tcompleted\x18\x03 \x01(\x03R\tcompleted\x12\x16\n\x06\x66\x61iled\x18\x04 \x01(\x03R\x06\x66\x61iled\x12\x1a\n\x08\x63\x61nceled\x18\x05 \x01(\x03R\x08\x63\x61nceled\x12\x1a\n\x08rejected\x18\x06 \x01(\x03R\x08rejected\x12\x14\n\x05turns\x18\x07 \x01(\x03R\x05turns\x12!\n\x0cturn_seconds\x18\x08 \x01(\x01R\x0bturnSecondsb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64ragoman/ops/v1/overview.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"V\n\x12GetOverviewRequest\x12\x14\n\x05hours\x18\x01 \x01(\x05R\x05hours\x12\x14\n\x05scope\x18\x02 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x03 \x01(\tR\x05\x61gent\"\x88\x01\n\x13GetOverviewResponse\x12\x36\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x1e.dragoman.ops.v1.AgentOverviewR\x06\x61gents\x12\x39\n\nfirst_hour\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\tfirstHour\"\xdf\x02\n\rAgentOverview\x12\x14\n\x05\x61gent\x18\x01 \x01(\tR\x05\x61gent\x12\x32\n\x06queued\x18\x02 \x01(\x0b\x32\x1a.dragoman.ops.v1.OpenTasksR\x06queued\x12\x34\n\x07running\x18\x03 \x01(\x0b\x32\x1a.dragoman.ops.v1.OpenTasksR\x07running\x12\x34\n\x07waiting\x18\x04 \x01(\x0b\x32\x1a.dragoman.ops.v1.OpenTasksR\x07waiting\x12\x34\n\x05hours\x18\x05 \x03(\x0b\x32\x1e.dragoman.ops.v1.HourlyFiguresR\x05hours\x12\x30\n\x05turns\x18\x06 \x01(\x0b\x32\x1a.dragoman.ops.v1.TurnTimesR\x05turns\x12\x30\n\x05queue\x18\x07 \x01(\x0b\x32\x1a.dragoman.ops.v1.TurnTimesR\x05queue\"\x86\x01\n\tTurnTimes\x12\x14\n\x05\x63ount\x18\x01 \x01(\x03R\x05\x63ount\x12!\n\x0cmean_seconds\x18\x02 \x01(\x01R\x0bmeanSeconds\x12\x1f\n\x0bp50_seconds\x18\x03 \x01(\x01R\np50Seconds\x12\x1f\n\x0bp95_seconds\x18\x04 \x01(\x01R\np95Seconds\"t\n\tOpenTasks\x12\x14\n\x05\x63ount\x18\x01 \x01(\x03R\x05\x63ount\x12\x1d\n\nis_minimum\x18\x02 \x01(\x08R\tisMinimum\x12\x32\n\x06oldest\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x06oldest\"\xfc\x01\n\rHourlyFigures\x12.\n\x04hour\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04hour\x12\x14\n\x05\x62\x65gun\x18\x02 \x01(\x03R\x05\x62\x65gun\x12\x1c\n\tcompleted\x18\x03 \x01(\x03R\tcompleted\x12\x16\n\x06\x66\x61iled\x18\x04 \x01(\x03R\x06\x66\x61iled\x12\x1a\n\x08\x63\x61nceled\x18\x05 \x01(\x03R\x08\x63\x61nceled\x12\x1a\n\x08rejected\x18\x06 \x01(\x03R\x08rejected\x12\x14\n\x05turns\x18\x07 \x01(\x03R\x05turns\x12!\n\x0cturn_seconds\x18\x08 \x01(\x01R\x0bturnSecondsb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,9 +37,11 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GETOVERVIEWRESPONSE']._serialized_start=173
   _globals['_GETOVERVIEWRESPONSE']._serialized_end=309
   _globals['_AGENTOVERVIEW']._serialized_start=312
-  _globals['_AGENTOVERVIEW']._serialized_end=563
-  _globals['_OPENTASKS']._serialized_start=565
-  _globals['_OPENTASKS']._serialized_end=681
-  _globals['_HOURLYFIGURES']._serialized_start=684
-  _globals['_HOURLYFIGURES']._serialized_end=936
+  _globals['_AGENTOVERVIEW']._serialized_end=663
+  _globals['_TURNTIMES']._serialized_start=666
+  _globals['_TURNTIMES']._serialized_end=800
+  _globals['_OPENTASKS']._serialized_start=802
+  _globals['_OPENTASKS']._serialized_end=918
+  _globals['_HOURLYFIGURES']._serialized_start=921
+  _globals['_HOURLYFIGURES']._serialized_end=1173
 # @@protoc_insertion_point(module_scope)

@@ -28,18 +28,34 @@ class GetOverviewResponse(_message.Message):
     def __init__(self, agents: _Optional[_Iterable[_Union[AgentOverview, _Mapping]]] = ..., first_hour: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class AgentOverview(_message.Message):
-    __slots__ = ("agent", "queued", "running", "waiting", "hours")
+    __slots__ = ("agent", "queued", "running", "waiting", "hours", "turns", "queue")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     QUEUED_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
     HOURS_FIELD_NUMBER: _ClassVar[int]
+    TURNS_FIELD_NUMBER: _ClassVar[int]
+    QUEUE_FIELD_NUMBER: _ClassVar[int]
     agent: str
     queued: OpenTasks
     running: OpenTasks
     waiting: OpenTasks
     hours: _containers.RepeatedCompositeFieldContainer[HourlyFigures]
-    def __init__(self, agent: _Optional[str] = ..., queued: _Optional[_Union[OpenTasks, _Mapping]] = ..., running: _Optional[_Union[OpenTasks, _Mapping]] = ..., waiting: _Optional[_Union[OpenTasks, _Mapping]] = ..., hours: _Optional[_Iterable[_Union[HourlyFigures, _Mapping]]] = ...) -> None: ...
+    turns: TurnTimes
+    queue: TurnTimes
+    def __init__(self, agent: _Optional[str] = ..., queued: _Optional[_Union[OpenTasks, _Mapping]] = ..., running: _Optional[_Union[OpenTasks, _Mapping]] = ..., waiting: _Optional[_Union[OpenTasks, _Mapping]] = ..., hours: _Optional[_Iterable[_Union[HourlyFigures, _Mapping]]] = ..., turns: _Optional[_Union[TurnTimes, _Mapping]] = ..., queue: _Optional[_Union[TurnTimes, _Mapping]] = ...) -> None: ...
+
+class TurnTimes(_message.Message):
+    __slots__ = ("count", "mean_seconds", "p50_seconds", "p95_seconds")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    MEAN_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    P50_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    P95_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    mean_seconds: float
+    p50_seconds: float
+    p95_seconds: float
+    def __init__(self, count: _Optional[int] = ..., mean_seconds: _Optional[float] = ..., p50_seconds: _Optional[float] = ..., p95_seconds: _Optional[float] = ...) -> None: ...
 
 class OpenTasks(_message.Message):
     __slots__ = ("count", "is_minimum", "oldest")

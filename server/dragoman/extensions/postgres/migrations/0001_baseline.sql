@@ -60,6 +60,7 @@ CREATE TABLE tasks (
     principal      text COLLATE "C" NOT NULL,
     has_live_push  boolean NOT NULL,
     wake_at        bigint  NOT NULL,
+    turn_at        bigint  NOT NULL,
     summary        text COLLATE "C" NOT NULL,
     status_text    text COLLATE "C" NOT NULL,
     PRIMARY KEY (owner, task)
@@ -450,7 +451,8 @@ CREATE TABLE daily_usage (
     PRIMARY KEY (day, scope, principal, agent, slot)
 ) WITH (fillfactor = 50);
 
--- The same of the last hours, by the number of the UTC hour. Maintenance adds these rows to `daily_usage`.
+-- The same of the last hours, by the number of the UTC hour, in bucket 0. Maintenance adds these rows to `daily_usage`.
+-- The other buckets are histograms of all principals: `times` turns took, or waited for, `time_us` microseconds together.
 CREATE TABLE hourly_usage (
     hour      bigint NOT NULL,
     scope     text COLLATE "C" NOT NULL,
@@ -466,7 +468,10 @@ CREATE TABLE hourly_usage (
     turn_us   bigint NOT NULL,
     tokens    bigint NOT NULL,
     cost      bigint NOT NULL,
-    PRIMARY KEY (hour, scope, principal, agent, slot)
+    bucket    bigint NOT NULL,
+    times     bigint NOT NULL,
+    time_us   bigint NOT NULL,
+    PRIMARY KEY (hour, scope, principal, agent, bucket, slot)
 ) WITH (fillfactor = 50);
 
 -- One partition for all time, until maintenance adds others.

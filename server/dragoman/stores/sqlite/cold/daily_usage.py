@@ -13,38 +13,43 @@ from dragoman.core.daily_usage import (
     DAY_HOURS,
     DAY_KEY,
     FIGURE_COLUMNS,
+    HOUR_COLUMNS,
+    HOUR_KEY,
     DailyFigures,
     DailyUsageQuery,
     DailyUsageRow,
+    HourlyUsage,
     HourlyUsageQuery,
     HourlyUsageRow,
+    TimesRow,
     added_columns,
 )
 from dragoman.core.limits.quotas import MAX_USAGE
 from dragoman.stores.sqlite.queries import marks
 
 ADDED: Final = f"DO UPDATE SET {added_columns('', 'min')}"  # the end of an upsert
-BY_DAY: Final = f"""(
-    SELECT {DAY_KEY}, {FIGURE_COLUMNS} FROM daily_usage
-    UNION ALL SELECT hour / {DAY_HOURS}, scope, principal, agent, {FIGURE_COLUMNS} FROM hourly_usage)"""
+_HOURS: Final = (
+    f"SELECT hour / {DAY_HOURS}, scope, principal, agent, {FIGURE_COLUMNS} FROM hourly_usage WHERE bucket = 0"
+)
+BY_DAY: Final = f"(SELECT {DAY_KEY}, {FIGURE_COLUMNS} FROM daily_usage UNION ALL {_HOURS})"
 """The rows of both tables, by day."""
 _SUMS: Final = ", ".join(f"total({name})" for name in DailyFigures._fields)
 """`sum` fails beyond 64 bits. These are exact up to 2**53."""
 _OF_PRINCIPAL: Final = "principal = ?1 AND (?2 = '' OR scope = ?2)"
 _ERASE_PRINCIPAL: Final = tuple(
     statement
-    for table, time in (("daily_usage", "day"), ("hourly_usage", "hour"))
+    for table, time, columns, key in (
+        ("daily_usage", "day", FIGURE_COLUMNS, DAY_KEY), ("hourly_usage", "hour", HOUR_COLUMNS, HOUR_KEY)
+    )
     for statement in (
-        f"INSERT INTO {table} ({time}, scope, principal, agent, {FIGURE_COLUMNS})"
-        f" SELECT {time}, scope, '', agent, {FIGURE_COLUMNS} FROM {table} WHERE {_OF_PRINCIPAL}"
-        f" ON CONFLICT ({time}, scope, principal, agent) {ADDED}",
+        f"INSERT INTO {table} ({time}, scope, principal, agent, {columns})"
+        f" SELECT {time}, scope, '', agent, {columns} FROM {table} WHERE {_OF_PRINCIPAL}"
+        f" ON CONFLICT ({key}) {ADDED}",
         f"DELETE FROM {table} WHERE {_OF_PRINCIPAL}",
     )
-)
+)  # fmt: skip
 _MERGE_HOUR: Final = (
-    f"INSERT INTO daily_usage ({DAY_KEY}, {FIGURE_COLUMNS})"
-    f" SELECT hour / {DAY_HOURS}, scope, principal, agent, {FIGURE_COLUMNS} FROM hourly_usage WHERE hour = ?"
-    f" ON CONFLICT ({DAY_KEY}) {ADDED}",
+    f"INSERT INTO daily_usage ({DAY_KEY}, {FIGURE_COLUMNS}) {_HOURS} AND hour = ? ON CONFLICT ({DAY_KEY}) {ADDED}",
     "DELETE FROM hourly_usage WHERE hour = ?",
 )
 
@@ -79,11 +84,13 @@ def read(connection: sqlite3.Connection, query: DailyUsageQuery) -> list[DailyUs
     return [DailyUsageRow(*row) for row in _sums(connection, BY_DAY, query.group_by, conditions, query.limit)]
 
 
-def read_hours(connection: sqlite3.Connection, query: HourlyUsageQuery) -> list[HourlyUsageRow]:
-    """The sums of each agent and hour, in this order."""
+def read_hours(connection: sqlite3.Connection, query: HourlyUsageQuery) -> HourlyUsage:
     conditions: list[Condition] = [("hour >= ?", (query.first_hour,)), *_conditions(query)]
-    rows = _sums(connection, "hourly_usage", ("agent", "hour"), conditions)
-    return [HourlyUsageRow(agent, hour, figures) for (agent, hour), figures in rows]
+    rows = _sums(connection, "hourly_usage", ("agent", "hour"), [*conditions, ("bucket = 0", ())])
+    hours = [HourlyUsageRow(agent, hour, figures) for (agent, hour), figures in rows]
+    where, values = _where([*conditions, ("bucket <> 0", ())])
+    sql = f"SELECT agent, bucket, sum(times), sum(time_us) FROM hourly_usage WHERE {where} GROUP BY 1, 2 ORDER BY 1, 2"
+    return HourlyUsage(hours, [TimesRow(*row) for row in connection.execute(sql, values)])
 
 
 def _sums(
@@ -91,12 +98,16 @@ def _sums(
 ) -> Iterator[tuple[tuple[Any, ...], DailyFigures]]:
     """The sums of the rows for each group of `columns`, in their order."""
     groups, width = ", ".join(columns), len(columns)
-    where = " AND ".join(condition for condition, _ in conditions)
-    values = [value for _, values in conditions for value in values]
+    where, values = _where(conditions)
     by_group = f"GROUP BY {groups} ORDER BY {groups}" if groups else ""
     sql = f"SELECT {', '.join([*columns, _SUMS])} FROM {table} WHERE {where} {by_group} LIMIT ?"
     for row in connection.execute(sql, (*values, limit)):
         yield tuple(row[:width]), DailyFigures._make(min(int(value), MAX_USAGE) for value in row[width:])
+
+
+def _where(conditions: Sequence[Condition]) -> tuple[str, list[int | str]]:
+    values = [value for _, values in conditions for value in values]
+    return " AND ".join(condition for condition, _ in conditions), values
 
 
 def _conditions(query: DailyUsageQuery | HourlyUsageQuery) -> list[Condition]:

@@ -13,14 +13,14 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
-from dragoman.core.daily_usage import FIGURE_COLUMNS, HOUR_KEY, DailyCounter, DailyFigures, DailyKeys
+from dragoman.core.daily_usage import HOUR_COLUMNS, HOUR_KEY, TIME_COLUMNS, DailyCounter, DailyKeys, added_columns
 from dragoman.core.limits.admission import PrincipalLoad, TokenBuckets, check_quota, starts_turn
 from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.plan import Plan
 from dragoman.stores.shared.compaction import ArtifactGrowth
-from dragoman.stores.sqlite.cold.daily_usage import ADDED, BY_DAY
+from dragoman.stores.sqlite.cold.daily_usage import BY_DAY
 from dragoman.stores.sqlite.hot.rows import CLAIMED, TOTALS, SqliteBulkStatement
 from dragoman.stores.sqlite.hot.transaction import CommitObserver, Flush, SqliteTransaction
 
@@ -308,9 +308,9 @@ class SqliteTotals(CommitObserver):
 
 
 _ADD_FIGURES: Final = SqliteBulkStatement(
-    f"INSERT INTO hourly_usage ({HOUR_KEY}, {FIGURE_COLUMNS})",
-    4 + len(DailyFigures._fields),
-    f"ON CONFLICT ({HOUR_KEY}) {ADDED}",
+    f"INSERT INTO hourly_usage (hour, scope, principal, agent, {HOUR_COLUMNS})",
+    4 + HOUR_COLUMNS.count(",") + 1,
+    f"ON CONFLICT ({HOUR_KEY}) DO UPDATE SET {added_columns('', 'min', TIME_COLUMNS)}",
 )
 _SELECT_NAMES: Final = f"SELECT DISTINCT scope, principal, agent FROM {BY_DAY} WHERE day = ?"
 

@@ -53,6 +53,7 @@ CREATE TABLE tasks (
     principal      TEXT    NOT NULL,
     has_live_push  INTEGER NOT NULL,
     wake_at        INTEGER NOT NULL,
+    turn_at        INTEGER NOT NULL,
     summary        TEXT    NOT NULL,
     status_text    TEXT    NOT NULL,
     PRIMARY KEY (owner, task)
@@ -397,7 +398,8 @@ CREATE TABLE daily_usage (
     PRIMARY KEY (day, scope, principal, agent)
 ) WITHOUT ROWID;
 
--- The same of the last hours, by the number of the UTC hour. Maintenance adds these rows to `daily_usage`.
+-- The same of the last hours, by the number of the UTC hour, in bucket 0. Maintenance adds these rows to `daily_usage`.
+-- The other buckets are histograms of all principals: `times` turns took, or waited for, `time_us` microseconds together.
 CREATE TABLE hourly_usage (
     hour      INTEGER NOT NULL,
     scope     TEXT    NOT NULL,
@@ -412,5 +414,8 @@ CREATE TABLE hourly_usage (
     turn_us   INTEGER NOT NULL,
     tokens    INTEGER NOT NULL,
     cost      INTEGER NOT NULL,
-    PRIMARY KEY (hour, scope, principal, agent)
+    bucket    INTEGER NOT NULL,
+    times     INTEGER NOT NULL,
+    time_us   INTEGER NOT NULL,
+    PRIMARY KEY (hour, scope, principal, agent, bucket)
 ) WITHOUT ROWID;
