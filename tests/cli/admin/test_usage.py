@@ -87,7 +87,8 @@ def test_the_overview_has_a_line_for_each_agent(dragoman: Run) -> None:
     def line() -> list[str]:
         """The cells of the line of the playground, on a server that other tests use too."""
         header, *lines = dragoman("overview", "--hours", "48").out.splitlines()
-        assert header.split() == ["agent", "queued", "running", "waiting", *COUNT_COLUMNS, "s/turn"]
+        times = ["s/turn", "p50", "p95", "s", "in", "queue", "p95"]
+        assert header.split() == ["agent", "queued", "running", "waiting", *COUNT_COLUMNS, *times]
         return lines[0].split()
 
     assert dragoman("send", "echo hello").code == 0
@@ -107,8 +108,11 @@ def test_open_tasks_have_the_age_of_the_oldest() -> None:
     agent.queued.oldest.FromMilliseconds(1_000)
     agent.hours.add(begun=3, completed=2, turns=4, turn_seconds=5)
     agent.hours.add(begun=1, failed=1, turns=1, turn_seconds=6)
+    agent.turns.MergeFrom(overview_pb.TurnTimes(count=1, mean_seconds=11, p50_seconds=11, p95_seconds=11))
     assert format_overview([agent], 301_000) == [
-        "agent       queued  running  waiting  begun  completed  failed  canceled  rejected  turns  s/turn",
-        "desk   1,000+ (5m)        0        0      4          2       1         0         0      5     2.2",
+        "agent       queued  running  waiting  begun  completed  failed  canceled  rejected  turns  s/turn"
+        "   p50   p95  s in queue  p95",
+        "desk   1,000+ (5m)        0        0      4          2       1         0         0      5    11.0"
+        "  11.0  11.0                 ",
     ]
     assert format_overview([], 0) == []

@@ -85,7 +85,7 @@ async def overview(
     """Show what waits and runs now, and what was done in the last hours, by agent.
 
     Tasks that are queued wait for a slot or a worker, those that are waiting for their callers; each with the age of
-    the oldest. For operators and viewers.
+    the oldest. The times of turns and in the queue are of the same hours. For operators and viewers.
 
     **Example**: `dragoman overview --hours 1`
     """
@@ -155,13 +155,15 @@ def format_overview(agents: Sequence[ops.AgentOverview], now: float) -> list[str
     """The lines of a table; none without agents. now: milliseconds since the epoch."""
     if not agents:
         return []
-    cells = [["agent", "queued", "running", "waiting", *COUNT_COLUMNS, "s/turn"]]
+    cells = [["agent", "queued", "running", "waiting", *COUNT_COLUMNS, "s/turn", "p50", "p95", "s in queue", "p95"]]
     for one in agents:
         counts = [sum(getattr(hour, name) for hour in one.hours) for name in COUNT_COLUMNS]
-        seconds = sum(hour.turn_seconds for hour in one.hours)
         open_tasks = [_format_open_tasks(tasks, now) for tasks in (one.queued, one.running, one.waiting)]
-        per_turn = f"{seconds / counts[-1]:,.1f}" if counts[-1] else ""
-        cells.append([one.agent, *open_tasks, *(f"{count:,}" for count in counts), per_turn])
+        turns, queue = one.turns, one.queue
+        times = turns.mean_seconds, turns.p50_seconds, turns.p95_seconds, queue.mean_seconds, queue.p95_seconds
+        shown = [f"{time:,.1f}" if time >= 1 else f"{time:.3f}" for time in times]
+        shown = [*(shown[:3] if turns.count else [""] * 3), *(shown[3:] if queue.count else [""] * 2)]
+        cells.append([one.agent, *open_tasks, *(f"{count:,}" for count in counts), *shown])
     return _aligned(cells, 1)
 
 

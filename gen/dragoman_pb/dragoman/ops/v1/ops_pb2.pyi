@@ -110,7 +110,7 @@ class ExplainResponse(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("task_id", "agent", "scope", "principal", "context_id", "state", "since", "dialect", "last_event", "queued_messages", "attempt", "attempts_allowed", "session", "session_expires", "here", "stopping", "subscribers", "ready", "free_slots", "next", "pushes", "worker", "tokens", "cost", "trace_id", "delegated_tokens", "delegated_cost", "trace_url", "delegated")
+    __slots__ = ("task_id", "agent", "scope", "principal", "context_id", "state", "since", "dialect", "last_event", "queued_messages", "attempt", "attempts_allowed", "session", "session_expires", "here", "stopping", "subscribers", "ready", "free_slots", "next", "pushes", "worker", "tokens", "cost", "trace_id", "delegated_tokens", "delegated_cost", "trace_url", "delegated", "turn_at")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -140,6 +140,7 @@ class Explanation(_message.Message):
     DELEGATED_COST_FIELD_NUMBER: _ClassVar[int]
     TRACE_URL_FIELD_NUMBER: _ClassVar[int]
     DELEGATED_FIELD_NUMBER: _ClassVar[int]
+    TURN_AT_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     agent: str
     scope: str
@@ -169,7 +170,8 @@ class Explanation(_message.Message):
     delegated_cost: float
     trace_url: str
     delegated: _containers.RepeatedCompositeFieldContainer[DelegatedTask]
-    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: bool = ..., stopping: bool = ..., subscribers: _Optional[int] = ..., ready: bool = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ..., worker: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[float] = ..., trace_id: _Optional[str] = ..., delegated_tokens: _Optional[int] = ..., delegated_cost: _Optional[float] = ..., trace_url: _Optional[str] = ..., delegated: _Optional[_Iterable[_Union[DelegatedTask, _Mapping]]] = ...) -> None: ...
+    turn_at: int
+    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: bool = ..., stopping: bool = ..., subscribers: _Optional[int] = ..., ready: bool = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ..., worker: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[float] = ..., trace_id: _Optional[str] = ..., delegated_tokens: _Optional[int] = ..., delegated_cost: _Optional[float] = ..., trace_url: _Optional[str] = ..., delegated: _Optional[_Iterable[_Union[DelegatedTask, _Mapping]]] = ..., turn_at: _Optional[int] = ...) -> None: ...
 
 class DelegatedTask(_message.Message):
     __slots__ = ("task_id", "agent", "scope", "state", "created", "since")
