@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from dragoman.core.daily_usage import FIGURE_COLUMNS, DailyFigures
+from dragoman.core.daily_usage import FIGURE_COLUMNS, HOUR_COLUMNS, DailyFigures, bucket_of
 
 DAYS: Final = 90
 PRINCIPALS: Final = {"acme-crm": 0.5, "billing": 0.3, "alice": 0.15, "bob": 0.05}
@@ -46,7 +46,9 @@ def add_past(database: Path, loads: Mapping[str, Load]) -> None:
                 now = load.failing_now if number > hour - 3 else None
                 failing = load.failing if now is None else now
                 rows = _rows(load, load.hourly * _busy(hour - number), failing, chance)
-                connection.executemany(_insert("hour"), [(number, agent, *row) for row in rows])
+                connection.executemany(_insert("hour"), [(number, agent, *row, 0, 0, 0) for row in rows])
+                times = _times(load, chance)
+                connection.executemany(_insert("hour"), [(number, agent, "", *DailyFigures(), *row) for row in times])
             for number in range(yesterday - DAYS, yesterday):
                 weekend = (number + 3) % 7 > 4
                 rows = _rows(load, load.hourly * (2 if weekend else 11), load.failing, chance)
@@ -55,7 +57,7 @@ def add_past(database: Path, loads: Mapping[str, Load]) -> None:
 
 def _insert(unit: str) -> str:
     table = {"hour": "hourly_usage", "day": "daily_usage"}[unit]
-    columns = f"{unit}, agent, principal, {FIGURE_COLUMNS}"
+    columns = f"{unit}, agent, principal, {FIGURE_COLUMNS if unit == 'day' else HOUR_COLUMNS}"
     marks = ", ".join("?" * len(columns.split(",")))
     return f"INSERT INTO {table} (scope, {columns}) VALUES ('default', {marks})"
 
@@ -82,3 +84,13 @@ def _rows(load: Load, tasks: float, failing: float, chance: random.Random) -> It
             cost=begun * load.tokens * 3_000,
         )
         yield principal, *figures
+
+
+def _times(load: Load, chance: random.Random) -> Iterator[tuple[int, int, int]]:
+    """Bucket, number and sum of the times of an hour's turns, and of their times in the queue."""
+    for sign, seconds in ((1, load.seconds), (-1, 0.05)):
+        buckets: dict[int, list[int]] = {}
+        for _ in range(round(load.hourly)):
+            time = round(seconds * chance.lognormvariate(-0.3, 0.7) * 1e6)
+            buckets.setdefault(sign * bucket_of(time), []).append(time)
+        yield from ((bucket, len(times), sum(times)) for bucket, times in buckets.items())

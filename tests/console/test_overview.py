@@ -125,6 +125,41 @@ async def test_what_is_stuck_or_fails_comes_first_and_links_to_its_tasks(browser
         assert await issues(page, *OF_COLORS) == []
 
 
+async def test_failed_tasks_that_were_erased_need_nobody(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, *agents()) as stage:
+        page = stage.page
+        for number in range(3):
+            await stage.put(f"fail {number}", "broken")
+        await stage.to("#/overview")
+        await page.see("Broken is failing", ".concerns")
+        async with stage.http.post("/operations/tasks:erase", json={"filter": {"agent": "broken"}}) as answer:
+            assert answer.status == 200, await answer.text()
+        await page.reload()
+        await page.see("Nothing needs you now.", ".all-clear")
+        await page.see("3 tasks failed in the last 3 hours.", ".all-clear")
+
+
+async def test_the_time_of_a_single_turn_is_its_mean_and_its_quantiles(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, *agents()) as stage:
+        page = stage.page
+        await stage.put("word", "plain")
+        async with stage.http.get("/operations/overview?agent=plain") as answer:
+            (found,) = (await answer.json())["agents"]
+        (hour,) = found["hours"]
+        seconds = hour["turnSeconds"]
+        assert found["turns"] == {
+            "count": "1", "meanSeconds": seconds, "p50Seconds": seconds, "p95Seconds": seconds,
+        }  # fmt: skip
+        ms = f"{seconds * 1000:.0f} ms"
+        for view, row in (("agents", "[aria-label=Plain]"), ("overview", "tr:has(th a[href='#/agents/plain'])")):
+            await stage.to(f"#/{view}")
+            first = 6 if view == "agents" else 7
+            cells = f"[...document.querySelector(\"{row}\").cells].slice({first}, {first} + 3).map(one => one.innerText)"
+            await page.until(f'document.querySelector("{row}")?.cells.length > 9')
+            await page.becomes(cells, [ms] * 3)
+        await page.see("Failures and times are of the last 24 hours", ".page")
+
+
 async def test_an_agent_is_paused_with_a_reason_and_resumed(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page

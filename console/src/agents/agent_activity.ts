@@ -2,7 +2,7 @@
 
 import { ApiError, call } from "../shared/api";
 import { sum } from "../shared/format";
-import type { AgentOverview, AgentPause, HourlyFigures, OpenTasks, Overview as OverviewMessage, ServedAgent, WorkerAgent } from "../shared/messages";
+import type { AgentOverview, AgentPause, HourlyFigures, OpenTasks, Overview as OverviewMessage, ServedAgent, TurnTimes, WorkerAgent } from "../shared/messages";
 import { fetchMetrics, type Metrics } from "../shared/metrics";
 import { href } from "../shared/route";
 
@@ -43,6 +43,17 @@ export interface AgentActivity {
   waiting: OpenTaskCount;
   /** The oldest first. */
   hours: HourFigures[];
+  /** Of the turns that ended in these hours; undefined without any. */
+  turns: Times | undefined;
+  /** In the queue, of the turns that began in these hours. */
+  queue: Times | undefined;
+}
+
+/** Milliseconds of turns. */
+export interface Times {
+  mean: number;
+  p50: number;
+  p95: number;
 }
 
 export interface Overview {
@@ -90,7 +101,13 @@ function agentActivity(served: ServedAgent, overviews: AgentOverview | undefined
     running: openTaskCount(overviews?.running),
     waiting: openTaskCount(overviews?.waiting),
     hours: Array.from({ length: HOURS }, (_, index) => firstHour + index * HOUR_MS).map((at) => hourFigures(at, found.get(at))),
+    turns: times(overviews?.turns),
+    queue: times(overviews?.queue),
   };
+}
+
+function times({ count = "0", meanSeconds = 0, p50Seconds = 0, p95Seconds = 0 }: TurnTimes = {}): Times | undefined {
+  return count === "0" ? undefined : { mean: meanSeconds * 1000, p50: p50Seconds * 1000, p95: p95Seconds * 1000 };
 }
 
 function openTaskCount({ count = "0", isMinimum = false, oldest }: OpenTasks = {}): OpenTaskCount {

@@ -6,20 +6,26 @@ import { useRef } from "preact/hooks";
 import { call, encodeSegment } from "../shared/api";
 import { ErrorMessage, TimeSince, Zero } from "../shared/components";
 import { formatCount, formatDuration, formatNumber, formatPercent, sum } from "../shared/format";
-import { quantile, type Metrics } from "../shared/metrics";
 import { canOperate } from "../shared/sign_in";
 import { endedTasks, HOURS, pausedByText, taskListHref, type AgentActivity, type HourFigures, type OpenTaskCount } from "./agent_activity";
 
-/** The quantile of the durations of an agent's turns. */
-export function TurnQuantile({ metrics: metrics, agent, share }: { metrics: Metrics | undefined; agent: string; share: number }) {
-  const seconds = quantile(metrics, share, "dragoman_run_duration_seconds", (labels) => labels["agent"] === agent);
-  return <>{seconds === undefined ? "–" : formatDuration(seconds * 1000)}</>;
+/** The columns of times: of turns, and in the queue. */
+export const TIME_COLUMNS = ["Turn, mean", "p50", "p95", "Wait, p50", "p95"] as const;
+
+export function PeriodNote() {
+  return <p class="faint">Failures and times are of the last {HOURS} hours; the queue, running and waiting tasks are of now. A wait is the time in the queue before a turn.</p>;
 }
 
-/** The mean duration of the turns in these hours. */
-export function MeanTurnDuration({ hours }: { hours: readonly HourFigures[] }) {
-  const turns = sum(hours.map((hour) => hour.turns));
-  return <>{turns ? formatDuration((sum(hours.map((hour) => hour.turnSeconds)) / turns) * 1000) : "–"}</>;
+/** The cells of TIME_COLUMNS. */
+export function TimeCells({ activity }: { activity: AgentActivity | undefined }) {
+  const { turns, queue } = activity ?? {};
+  return (
+    <>
+      {[turns?.mean, turns?.p50, turns?.p95, queue?.p50, queue?.p95].map((time, index) => (
+        <td key={index}>{time === undefined ? <Zero>–</Zero> : formatDuration(time)}</td>
+      ))}
+    </>
+  );
 }
 
 interface PauseSwitchProps {
@@ -137,7 +143,8 @@ export function FailedCount({ agent, failed, all }: { agent: string; failed: num
 }
 
 /** The agent's open tasks and its outcomes of the last hours, each with a link to the tasks. */
-export function ActivityFigures({ activity, metrics: metrics }: { activity: AgentActivity; metrics: Metrics | undefined }) {
+export function ActivityFigures({ activity }: { activity: AgentActivity }) {
+  const { turns, queue } = activity;
   const [failure, all] = [sum(activity.hours.map((hour) => hour.failed)), sum(activity.hours.map(endedTasks))];
   const taskLink = (tasks: OpenTaskCount, state: string) => (tasks.count ? <a href={taskListHref(activity.id, state)}>{formatCount(tasks)}</a> : 0);
   const facts: readonly (readonly [string, ComponentChildren])[] = [
@@ -145,8 +152,10 @@ export function ActivityFigures({ activity, metrics: metrics }: { activity: Agen
     ["running", taskLink(activity.running, "WORKING")],
     ["waiting for callers", taskLink(activity.waiting, "INPUT_REQUIRED")],
     [`failed in ${HOURS} h`, failure ? <a href={taskListHref(activity.id, "FAILED", "day")}>{formatPercent(failure, all)}</a> : "0 %"],
-    ["p50 of turns", metrics && <TurnQuantile metrics={metrics} agent={activity.id} share={0.5} />],
-    ["p95 of turns", metrics && <TurnQuantile metrics={metrics} agent={activity.id} share={0.95} />],
+    [`turn in ${HOURS} h, mean`, turns && formatDuration(turns.mean)],
+    ["p50", turns && formatDuration(turns.p50)],
+    ["p95", turns && formatDuration(turns.p95)],
+    [`wait for a turn in ${HOURS} h, p95`, queue && formatDuration(queue.p95)],
   ];
   return (
     <dl class="figures-line">

@@ -7,23 +7,21 @@ import { ErrorMessage, FactList, TimeSince } from "../shared/components";
 import { Code } from "../shared/content/code";
 import { formatNumber } from "../shared/format";
 import type { Agent, Card, WorkerAgent } from "../shared/messages";
-import type { Metrics } from "../shared/metrics";
 import { Page } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href } from "../shared/route";
 import { hourHref, taskListHref, type AgentActivity } from "./agent_activity";
-import { ActivityFigures, formatHour, MeanTurnDuration, outcomeSeries, PauseNote, PauseSwitch } from "./agent_components";
+import { ActivityFigures, formatHour, outcomeSeries, PauseNote, PauseSwitch } from "./agent_components";
 
 interface AgentPageProps {
   agent: Agent;
   /** Absent for callers without the grant. */
   activity: AgentActivity | undefined;
-  metrics: Metrics | undefined;
   workers: WorkerAgent | undefined;
   refresh: () => void;
 }
 
-export function AgentPage({ agent, activity, metrics, workers, refresh }: AgentPageProps) {
+export function AgentPage({ agent, activity, workers, refresh }: AgentPageProps) {
   const path = `${encodeSegment(agent.id)}/.well-known/agent-card.json`;
   const { value: card, error } = usePolling((signal) => call<Card>(path, { signal }), 0, [agent.id]);
   return (
@@ -49,7 +47,7 @@ export function AgentPage({ agent, activity, metrics, workers, refresh }: AgentP
       {activity && (
         <>
           <PauseNote activity={activity} />
-          <ActivityFigures activity={activity} metrics={metrics} />
+          <ActivityFigures activity={activity} />
           <BarChart
             title="Tasks that ended, by hour"
             labels={activity.hours.map((hour) => formatHour(hour.start))}
@@ -58,9 +56,6 @@ export function AgentPage({ agent, activity, metrics, workers, refresh }: AgentP
             isInteger
             links={activity.hours.map((hour) => hourHref(hour, agent.id))}
           />
-          <p class="faint">
-            A turn took <MeanTurnDuration hours={activity.hours} /> on average.
-          </p>
         </>
       )}
       {card && <Skills agent={agent.id} card={card} />}

@@ -9,7 +9,7 @@ import { EmptyState, isAccessError, Page } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href, route } from "../shared/route";
 import { endedTasks, HOURS, pausedByText, readOverview, readWorkers, taskListHref, type AgentActivity, type Overview } from "./agent_activity";
-import { FailedCount, outcomeSeries, PauseSwitch, TaskCountLink, TurnQuantile } from "./agent_components";
+import { FailedCount, outcomeSeries, PeriodNote, PauseSwitch, TaskCountLink, TIME_COLUMNS, TimeCells } from "./agent_components";
 import { AgentPage } from "./agent_page";
 
 const POLL_INTERVAL_MS = 10_000;
@@ -28,7 +28,6 @@ export function AgentsPage() {
         key={agent.id}
         agent={agent}
         activity={activityOf(agent.id)}
-        metrics={activity.value?.metrics}
         workers={connected.value?.get(agent.id)}
         refresh={activity.refresh}
       />
@@ -44,7 +43,7 @@ export function AgentsPage() {
             <tr>
               <th scope="col">Agent</th>
               {activity.value && <th scope="col">Last {HOURS} h</th>}
-              {activity.value && ["In the queue", "Running", "Waiting", "Failed", "p50", "p95"].map((name) => <th key={name} scope="col">{name}</th>)}
+              {activity.value && ["In the queue", "Running", "Waiting", "Failed", ...TIME_COLUMNS].map((name, index) => <th key={index} scope="col">{name}</th>)}
               {connected.value && <th scope="col">Workers</th>}
               <th scope="col">
                 <span class="hidden">Actions</span>
@@ -65,6 +64,7 @@ export function AgentsPage() {
           </tbody>
         </table>
       </div>
+      {activity.value && <PeriodNote />}
     </Page>
   );
 }
@@ -100,10 +100,7 @@ function AgentRow({ agent, activity, overview, workers, refresh }: AgentRowProps
         <small title={agent.description}>{activity?.pause ? <PauseText pause={activity.pause} /> : agent.description}</small>
       </th>
       {overview && <ActivityCells activity={activity} />}
-      {overview &&
-        [0.5, 0.95].map((share) => (
-          <td key={share}>{activity && overview.metrics ? <TurnQuantile metrics={overview.metrics} agent={agent.id} share={share} /> : "–"}</td>
-        ))}
+      {overview && <TimeCells activity={activity} />}
       {workers !== undefined && <td>{workers ? <WorkersCell agent={workers} /> : <Zero>–</Zero>}</td>}
       <td class="row-actions">
         <span>

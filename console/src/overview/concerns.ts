@@ -1,8 +1,10 @@
 // The conditions that need an operator: stuck tasks, failing or paused agents, absent workers, failing webhooks.
 
 import { endedTasks, pausedByText, taskListHref, type AgentActivity, type Overview } from "../agents/agent_activity";
+import { call } from "../shared/api";
 import { formatCoarseDuration, formatCount, formatPercent, formatTimeSince, plural, sum } from "../shared/format";
 import { maxValue, type Metrics } from "../shared/metrics";
+import type { ListedTasks } from "../shared/messages";
 import { href } from "../shared/route";
 
 const MINUTE_MS = 60_000;
@@ -33,11 +35,12 @@ function queueText(agent: AgentActivity): string {
 }
 
 /** The concerns of an overview, the most urgent first. */
-export function concerns({ agents, metrics, receivedAt }: Overview): Concern[] {
+export async function findConcerns({ agents, metrics, receivedAt }: Overview, signal: AbortSignal): Promise<Concern[]> {
+  const failing = await Promise.all(agents.map((agent) => failingConcerns(agent, signal)));
   return [
     ...agents.flatMap((agent) => stuckConcerns(agent, receivedAt)),
     ...absentWorkerConcerns(agents, metrics),
-    ...agents.flatMap(failingConcerns),
+    ...failing.flat(),
     ...webhookConcerns(metrics),
     ...agents.flatMap(pausedConcerns),
   ];
@@ -51,11 +54,18 @@ function stuckConcerns(agent: AgentActivity, at: number): Concern[] {
   return [{ kind: "bad", title: `Tasks of ${name} are stuck`, text, link: taskListHref(id, "SUBMITTED", "still-10m") }];
 }
 
-function failingConcerns({ id, name, hours, pause }: AgentActivity): Concern[] {
+async function failingConcerns({ id, name, hours, pause }: AgentActivity, signal: AbortSignal): Promise<Concern[]> {
   if (pause) return [];
   const last = hours.slice(-FAILING_HOURS);
-  const [failed, all] = [sum(last.map((hour) => hour.failed)), sum(last.map(endedTasks))];
-  if (failed < FAILING_TASKS || failed < all * FAILING_SHARE) return [];
+  const [counted, all] = [sum(last.map((hour) => hour.failed)), sum(last.map(endedTasks))];
+  const isFailing = (failed: number) => failed >= FAILING_TASKS && failed >= all * FAILING_SHARE;
+  if (!isFailing(counted)) return [];
+  // Figures outlive their tasks: those that were erased need nobody.
+  const since = new Date(last[0]?.start ?? 0).toISOString();
+  const query = new URLSearchParams({ agent: id, state: "TASK_STATE_FAILED", changedSince: since, limit: "1" });
+  const { total = "0", totalIsMinimum } = await call<ListedTasks>(`operations/tasks?${query}`, { signal });
+  const failed = totalIsMinimum ? counted : Math.min(counted, Number(total));
+  if (!isFailing(failed)) return [];
   const text = `${formatPercent(failed, all)} of ${plural(all, "task")} that ended in the last ${FAILING_HOURS} hours failed.`;
   return [{ kind: "bad", title: `${name} is failing`, text, link: taskListHref(id, "FAILED", "day") }];
 }

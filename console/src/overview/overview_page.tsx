@@ -13,21 +13,22 @@ import {
   type AgentActivity,
   type HourFigures,
   type OpenTaskCount,
+  type Overview,
 } from "../agents/agent_activity";
-import { FailedCount, formatHour, MeanTurnDuration, outcomeSeries, PauseSwitch, TaskCountLink, TurnQuantile } from "../agents/agent_components";
+import { FailedCount, formatHour, outcomeSeries, PauseSwitch, PeriodNote, TaskCountLink, TIME_COLUMNS, TimeCells } from "../agents/agent_components";
 import { BarChart, Sparkline } from "../shared/bar_chart";
 import { ErrorMessage, TimeSince, Zero } from "../shared/components";
-import { formatNumber, formatCount, formatDuration, formatPercent, plural, sum } from "../shared/format";
-import { maxValue, quantile, type Metrics } from "../shared/metrics";
+import { formatNumber, formatCount, formatPercent, plural, sum } from "../shared/format";
+import { maxValue, type Metrics } from "../shared/metrics";
 import { AccessError, EmptyState, isAccessError, Page } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href, replaceRoute, route } from "../shared/route";
-import { concerns, FAILING_HOURS, FAILING_TASKS, type Concern } from "./concerns";
+import { findConcerns, FAILING_HOURS, FAILING_TASKS, type Concern } from "./concerns";
 
 const POLL_INTERVAL_MS = 10_000;
 
 export function OverviewPage() {
-  const { value, error, refresh } = usePolling(readOverview, POLL_INTERVAL_MS, []);
+  const { value, error, refresh } = usePolling(readPage, POLL_INTERVAL_MS, []);
   useEffect(() => {
     // The start page of callers without the grant is the list of their tasks.
     if (isAccessError(error) && route.value.path.length === 0) replaceRoute(["tasks"]);
@@ -40,7 +41,7 @@ export function OverviewPage() {
       {isAccessError(error) ? <AccessError error={error} subject="the overview" /> : <ErrorMessage error={error} />}
       {value && (
         <>
-          <Concerns concerns={concerns(value)} failed={sum(hours.slice(-FAILING_HOURS).map((hour) => hour.failed))} metrics={value.metrics} refresh={refresh} />
+          <Concerns concerns={value.concerns} failed={sum(hours.slice(-FAILING_HOURS).map((hour) => hour.failed))} metrics={value.metrics} refresh={refresh} />
           {idle ? (
             <EmptyState title="No tasks in the last day.">
               <p>
@@ -60,12 +61,18 @@ export function OverviewPage() {
               />
             </>
           )}
-          <AgentsTable agents={all} metrics={value.metrics} />
+          <AgentsTable agents={all} />
+          <PeriodNote />
           <ServerSummary metrics={value.metrics} />
         </>
       )}
     </Page>
   );
+}
+
+async function readPage(signal: AbortSignal): Promise<Overview & { concerns: Concern[] }> {
+  const overview = await readOverview(signal);
+  return { ...overview, concerns: await findConcerns(overview, signal) };
 }
 
 function isIdle({ queued, running, waiting, hours }: AgentActivity): boolean {
@@ -176,7 +183,7 @@ function OldestTask({ tasks, none }: { tasks: OpenTaskCount; none: string }) {
   );
 }
 
-function AgentsTable({ agents, metrics }: { agents: readonly AgentActivity[]; metrics: Metrics | undefined }) {
+function AgentsTable({ agents }: { agents: readonly AgentActivity[] }) {
   return (
     <div class="wide-table" tabIndex={0} role="region" aria-label="Agents">
       <table class="figures">
@@ -189,14 +196,16 @@ function AgentsTable({ agents, metrics }: { agents: readonly AgentActivity[]; me
             <th scope="col">Waiting for callers</th>
             <th scope="col">Completed</th>
             <th scope="col">Failed</th>
-            <th scope="col">Turn, mean</th>
-            {metrics && <th scope="col">p50</th>}
-            {metrics && <th scope="col">p95</th>}
+            {TIME_COLUMNS.map((name, index) => (
+              <th key={index} scope="col">
+                {name}
+              </th>
+            ))}
           </tr>
         </thead>
         <tbody>
           {agents.map((agent) => (
-            <AgentRow key={agent.id} agent={agent} metrics={metrics} />
+            <AgentRow key={agent.id} agent={agent} />
           ))}
         </tbody>
       </table>
@@ -204,7 +213,7 @@ function AgentsTable({ agents, metrics }: { agents: readonly AgentActivity[]; me
   );
 }
 
-function AgentRow({ agent: agent, metrics }: { agent: AgentActivity; metrics: Metrics | undefined }) {
+function AgentRow({ agent }: { agent: AgentActivity }) {
   const [failed, all] = [sum(agent.hours.map((hour) => hour.failed)), sum(agent.hours.map(endedTasks))];
   const completed = sum(agent.hours.map((hour) => hour.completed));
   return (
@@ -228,34 +237,16 @@ function AgentRow({ agent: agent, metrics }: { agent: AgentActivity; metrics: Me
       <td class={failed ? "failed" : undefined}>
         <FailedCount agent={agent.id} failed={failed} all={all} />
       </td>
-      <td>
-        <MeanTurnDuration hours={agent.hours} />
-      </td>
-      {metrics && (
-        <td>
-          <TurnQuantile metrics={metrics} agent={agent.id} share={0.5} />
-        </td>
-      )}
-      {metrics && (
-        <td>
-          <TurnQuantile metrics={metrics} agent={agent.id} share={0.95} />
-        </td>
-      )}
+      <TimeCells activity={agent} />
     </tr>
   );
 }
 
-/** Excludes streams, which last as long as they are read, and pages, which are not operations. */
-const isOperation = ({ binding, method }: Record<string, string>) => binding !== "page" && !/stream|subscri/i.test(method ?? "");
-
 function ServerSummary({ metrics }: { metrics: Metrics | undefined }) {
-  const [median, p95] = [0.5, 0.95].map((share) => quantile(metrics, share, "dragoman_request_duration_seconds", isOperation));
-  if (median === undefined || p95 === undefined) return null;
+  if (!metrics) return null;
   return (
     <p class="faint">
-      p50 and p95 are of all turns since this server started. It runs {formatNumber(maxValue(metrics, "dragoman_runs_active"))} of at most{" "}
-      {formatNumber(maxValue(metrics, "dragoman_slots"))} turns; its responses took {formatDuration(median * 1000)} (p50) and{" "}
-      {formatDuration(p95 * 1000)} (p95).
+      This server runs {formatNumber(maxValue(metrics, "dragoman_runs_active"))} of at most {formatNumber(maxValue(metrics, "dragoman_slots"))} turns.
     </p>
   );
 }

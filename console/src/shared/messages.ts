@@ -177,6 +177,8 @@ export interface Explanation {
   traceId?: string;
   /** Where the trace can be seen. */
   traceUrl?: string;
+  /** When its current or last turn was claimed; while it is ready, since when. Milliseconds since the epoch. */
+  turnAt?: string;
   /** The tasks that its agent gave to other agents. */
   delegated?: DelegatedTask[];
 }
@@ -308,6 +310,17 @@ export interface AgentOverview {
   waiting?: OpenTasks;
   /** Hours in which nothing happened are left out. */
   hours?: HourlyFigures[];
+  /** How long turns took that ended in these hours. */
+  turns?: TurnTimes;
+  /** How long turns that began in these hours were in the queue. */
+  queue?: TurnTimes;
+}
+
+export interface TurnTimes {
+  count?: string;
+  meanSeconds?: number;
+  p50Seconds?: number;
+  p95Seconds?: number;
 }
 
 export interface Overview {

@@ -1,4 +1,4 @@
-// Parses `/metrics` (the text format of Prometheus), and computes quantiles.
+// Parses `/metrics` (the text format of Prometheus).
 
 import { ApiError, request } from "./api";
 
@@ -38,34 +38,7 @@ function parseMetrics(text: string): Metrics {
   return found;
 }
 
-export type LabelFilter = (labels: Record<string, string>) => boolean;
-
 /** The largest of the values; 0 without values, because a series appears with its first event. */
 export function maxValue(metrics: Metrics | undefined, name: string): number {
   return Math.max(0, ...(metrics?.get(name) ?? []).map((sample) => sample.value));
-}
-
-/** The quantile of a histogram since the server started, interpolated in its bucket; undefined without values. */
-export function quantile(metrics: Metrics | undefined, share: number, name: string, matches: LabelFilter): number | undefined {
-  const buckets = new Map<number, number>();
-  for (const { labels, value } of metrics?.get(`${name}_bucket`) ?? []) {
-    if (!matches(labels)) continue;
-    const bound = labels["le"] === "+Inf" ? Infinity : Number(labels["le"]);
-    buckets.set(bound, (buckets.get(bound) ?? 0) + value);
-  }
-  const sorted = [...buckets].sort(([bound], [other]) => bound - other);
-  const total = sorted.at(-1)?.[1] ?? 0;
-  if (total <= 0) return undefined;
-  const rank = share * total;
-  let low = 0;
-  let below = 0;
-  for (const [bound, count] of sorted) {
-    if (count >= rank) {
-      if (bound === Infinity) return low;
-      return low + ((bound - low) * (rank - below)) / Math.max(count - below, 1);
-    }
-    low = bound;
-    below = count;
-  }
-  return low;
 }

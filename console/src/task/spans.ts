@@ -39,12 +39,16 @@ interface StatusEvent {
   hasMessage: boolean;
 }
 
-/** Phases of the task itself: in the queue, in a turn with its attempts, waiting for its caller. */
-export function phaseSpans(lines: readonly Line[], now: number): Span[] {
+/**
+ * Phases of the task itself: in the queue, in a turn with its attempts, waiting for its caller. `claimedAt`: when the last
+ * turn was claimed, if that is known; the event that shows it is later.
+ */
+export function phaseSpans(lines: readonly Line[], now: number, claimedAt = 0): Span[] {
   const spans: Span[] = [];
   let open: Span | undefined;
   let attempt: Span | undefined;
   let turns = 0;
+  let isSilent = false;
   const end = (at: number) => {
     if (open) open.to = at;
     if (attempt) attempt.to = at;
@@ -61,6 +65,7 @@ export function phaseSpans(lines: readonly Line[], now: number): Span[] {
     // A turn that reports nothing has no event of its own: it began somewhere in the time until its end.
     if (open?.kind === "queued" && (isWaiting(state) || /(COMPLETED|FAILED|REJECTED)$/.test(state))) {
       Object.assign(open, { kind: "turn", name: `Turn ${++turns}` });
+      isSilent = true;
     }
     if (isTerminal(state)) {
       end(at);
@@ -94,7 +99,20 @@ export function phaseSpans(lines: readonly Line[], now: number): Span[] {
   const failed = /(FAILED|REJECTED)$/.test(last?.state ?? "");
   const turn = spans.findLast((span) => span.kind === "turn" || span.kind === "attempt");
   if (failed && turn) turn.failed = true;
+  const first = turns === 1 ? spans.find((span) => span.kind === "turn") : undefined;
+  if (first && claimedAt && claimedAt < (isSilent ? first.to + 1 : first.from)) beginTurn(spans, first, claimedAt);
   return spans.filter((span) => span.kind !== "queued" || span.open || span.to > span.from);
+}
+
+/** Begins a turn at another time, which ends the time in the queue before it. */
+function beginTurn(spans: Span[], turn: Span, at: number) {
+  const index = spans.indexOf(turn);
+  const before = spans[index - 1];
+  const attempt = spans[index + 1];
+  if (before?.kind === "queued") before.to = at;
+  else if (at > turn.from) spans.splice(index, 0, { kind: "queued", name: "In the queue", depth: 0, from: turn.from, to: at });
+  if (attempt?.kind === "attempt") attempt.from = at;
+  turn.from = at;
 }
 
 function statuses(lines: readonly Line[]): StatusEvent[] {
@@ -116,6 +134,13 @@ export function nestInTurns(phaseSpans: readonly Span[], parts: readonly Span[])
   const all: Span[] = [];
   // A step may begin in the millisecond before the status of its turn.
   const turnAround = (part: Span) => turns.findLast((turn) => turn.from <= part.from + 5) ?? turns[0];
+  const [begun, queued] = [Math.min(...parts.map((part) => part.from)), phaseSpans[0]];
+  const first = turns[0];
+  if (first && begun < first.from && queued) {
+    // The event of a turn is later than its first step.
+    if (queued.kind === "queued") queued.to = Math.max(begun, queued.from);
+    first.from = Math.max(begun, queued.from);
+  }
   for (const [index, span] of phaseSpans.entries()) {
     all.push(span);
     const turn = turns.findLast((turn) => turn.from <= span.from);

@@ -66,7 +66,8 @@ function OperatorTimeline({
   const pushes = usePolling((stop) => readPushConfigs(id, tenant, stop), pollIntervalMs, [id, tenant], [state]);
   const isRunning = !isTerminal(state) && !isWaiting(state);
   const at = isRunning ? now.value : Date.now();
-  const ownSpans = phaseSpans(projection.lines, isTerminal(state) ? Date.parse(projection.stateSince) : at);
+  const claimedAt = explanation.ready ? 0 : Number(explanation.turnAt ?? 0);
+  const ownSpans = phaseSpans(projection.lines, isTerminal(state) ? Date.parse(projection.stateSince) : at, claimedAt);
   const turnParts = stepSpans(steps.value?.steps ?? [], isRunning, ownSpans.at(-1)?.to ?? 0, at);
   const parts = [...turnParts, ...delegatedSpans(explanation.delegated ?? [], at)].sort((before, after) => before.from - after.from);
   const spans = [...nestInTurns(ownSpans, parts), ...deliverySpans(pushes.value?.configs ?? [])];
