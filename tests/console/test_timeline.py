@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 from typing import Final
 
@@ -132,6 +133,27 @@ async def test_time_in_the_queue_is_shown_and_a_running_bar_grows(browser: str, 
         await page.see("Turn 1", ".timeline [data-kind=turn]")
         stage.conductor.say("done", None)
         await page.see("in all", ".totals")
+
+
+async def test_a_turn_begins_with_its_claim_and_not_with_the_event_that_shows_it(browser: str, tmp_path: Path) -> None:
+    gate = asyncio.Event()
+
+    @agent(id="gated", name="Gated", description="Waits")
+    async def gated(turn: Turn) -> str:
+        await turn.step("load", lambda: "loaded")
+        await gate.wait()
+        return "done"
+
+    async with staged(browser, tmp_path, gated) as stage:
+        page = stage.page
+        task = (await stage.put("go", "gated", configuration={"returnImmediately": True}))["id"]
+        await stage.to(f"#/tasks/gated/{task}?tab=timeline")
+        for state in ("so far", "in all"):
+            await page.see(state, ".totals")
+            await page.becomes(ROWS, [["turn", "Turn 1"], ["step", "step load"]])
+            bars = await page.run(BARS)
+            assert bars["turnTurn 1"][0][0] <= bars["stepload"][0][0]
+            gate.set()
 
 
 async def test_waiting_for_the_caller_can_be_left_out(browser: str, tmp_path: Path) -> None:
