@@ -103,6 +103,8 @@ async def translate(turn: Turn) -> str:
 
 @agent(id="research", name="Research", description="Writes a report from several sources")
 async def research(turn: Turn) -> None:
+    if turn.text == "letters":
+        raise AgentError("The archive is closed until Monday")
     failures = [ConnectionError("the archive is overloaded, try again later")]
 
     async def read(seconds: float, text: str) -> str:
@@ -242,6 +244,8 @@ async def take_figures(browser: str, folder: Path) -> None:
             await caller.send("translate", {"text": text})
         for _ in range(4):
             await caller.send("invoices", {"text": "Check this invoice against its order."})
+        for _ in range(5):
+            await caller.send("research", {"text": "letters"})
         for topic in ("tides", "lighthouses"):
             await caller.send("research", {"text": topic}, wait=False)
         pause = {"reason": "the glossary is being replaced"}

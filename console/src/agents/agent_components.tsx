@@ -9,23 +9,40 @@ import { formatCount, formatDuration, formatNumber, formatPercent, sum } from ".
 import { canOperate } from "../shared/sign_in";
 import { endedTasks, HOURS, pausedByText, taskListHref, type AgentActivity, type HourFigures, type OpenTaskCount } from "./agent_activity";
 
-/** The columns of times: of turns, and in the queue. */
-export const TIME_COLUMNS = ["Turn, mean", "p50", "p95", "Wait, p50", "p95"] as const;
+type TimeColumn = readonly [name: string, time: (activity: AgentActivity) => number | undefined];
 
+/** The columns of times in the table of agents. */
+export const AGENT_TIMES: readonly TimeColumn[] = [
+  ["Turn, p50", ({ turns }) => turns?.p50],
+  ["p95", ({ turns }) => turns?.p95],
+];
+
+/** The columns of times in the overview. */
+export const OVERVIEW_TIMES: readonly TimeColumn[] = [
+  ["Turn, mean", ({ turns }) => turns?.mean],
+  ...AGENT_TIMES,
+  ["Wait, p50", ({ queue }) => queue?.p50],
+  ["p95", ({ queue }) => queue?.p95],
+];
+
+/** The period of the figures in tables of agents. */
 export function PeriodNote() {
-  return <p class="faint">Failures and times are of the last {HOURS} hours; the queue, running and waiting tasks are of now. A wait is the time in the queue before a turn.</p>;
+  return <p class="faint">Failures and times of turns are of the last {HOURS} hours; tasks in the queue, running and waiting are of now.</p>;
 }
 
-/** The cells of TIME_COLUMNS. */
-export function TimeCells({ activity }: { activity: AgentActivity | undefined }) {
-  const { turns, queue } = activity ?? {};
+/** The cells of columns of times. */
+export function TimeCells({ activity, columns }: { activity: AgentActivity | undefined; columns: readonly TimeColumn[] }) {
   return (
     <>
-      {[turns?.mean, turns?.p50, turns?.p95, queue?.p50, queue?.p95].map((time, index) => (
-        <td key={index}>{time === undefined ? <Zero>–</Zero> : formatDuration(time)}</td>
+      {columns.map(([, time], index) => (
+        <td key={index}>{formatTime(activity && time(activity))}</td>
       ))}
     </>
   );
+}
+
+function formatTime(time: number | undefined) {
+  return time === undefined ? <Zero>–</Zero> : formatDuration(time);
 }
 
 interface PauseSwitchProps {

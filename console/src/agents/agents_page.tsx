@@ -9,7 +9,7 @@ import { EmptyState, isAccessError, Page } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href, route } from "../shared/route";
 import { endedTasks, HOURS, pausedByText, readOverview, readWorkers, taskListHref, type AgentActivity, type Overview } from "./agent_activity";
-import { FailedCount, outcomeSeries, PeriodNote, PauseSwitch, TaskCountLink, TIME_COLUMNS, TimeCells } from "./agent_components";
+import { AGENT_TIMES, FailedCount, outcomeSeries, PeriodNote, PauseSwitch, TaskCountLink, TimeCells } from "./agent_components";
 import { AgentPage } from "./agent_page";
 
 const POLL_INTERVAL_MS = 10_000;
@@ -43,7 +43,7 @@ export function AgentsPage() {
             <tr>
               <th scope="col">Agent</th>
               {activity.value && <th scope="col">Last {HOURS} h</th>}
-              {activity.value && ["In the queue", "Running", "Waiting", "Failed", ...TIME_COLUMNS].map((name, index) => <th key={index} scope="col">{name}</th>)}
+              {activity.value && ["In the queue", "Running", "Waiting", "Failed", ...AGENT_TIMES.map(([name]) => name)].map((name, index) => <th key={index} scope="col">{name}</th>)}
               {connected.value && <th scope="col">Workers</th>}
               <th scope="col">
                 <span class="hidden">Actions</span>
@@ -100,7 +100,7 @@ function AgentRow({ agent, activity, overview, workers, refresh }: AgentRowProps
         <small title={agent.description}>{activity?.pause ? <PauseText pause={activity.pause} /> : agent.description}</small>
       </th>
       {overview && <ActivityCells activity={activity} />}
-      {overview && <TimeCells activity={activity} />}
+      {overview && <TimeCells activity={activity} columns={AGENT_TIMES} />}
       {workers !== undefined && <td>{workers ? <WorkersCell agent={workers} /> : <Zero>–</Zero>}</td>}
       <td class="row-actions">
         <span>

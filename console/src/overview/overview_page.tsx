@@ -15,7 +15,7 @@ import {
   type OpenTaskCount,
   type Overview,
 } from "../agents/agent_activity";
-import { FailedCount, formatHour, outcomeSeries, PauseSwitch, PeriodNote, TaskCountLink, TIME_COLUMNS, TimeCells } from "../agents/agent_components";
+import { FailedCount, formatHour, outcomeSeries, OVERVIEW_TIMES, PauseSwitch, PeriodNote, TaskCountLink, TimeCells } from "../agents/agent_components";
 import { BarChart, Sparkline } from "../shared/bar_chart";
 import { ErrorMessage, TimeSince, Zero } from "../shared/components";
 import { formatNumber, formatCount, formatPercent, plural, sum } from "../shared/format";
@@ -196,7 +196,7 @@ function AgentsTable({ agents }: { agents: readonly AgentActivity[] }) {
             <th scope="col">Waiting for callers</th>
             <th scope="col">Completed</th>
             <th scope="col">Failed</th>
-            {TIME_COLUMNS.map((name, index) => (
+            {OVERVIEW_TIMES.map(([name], index) => (
               <th key={index} scope="col">
                 {name}
               </th>
@@ -237,7 +237,7 @@ function AgentRow({ agent }: { agent: AgentActivity }) {
       <td class={failed ? "failed" : undefined}>
         <FailedCount agent={agent.id} failed={failed} all={all} />
       </td>
-      <TimeCells activity={agent} />
+      <TimeCells activity={agent} columns={OVERVIEW_TIMES} />
     </tr>
   );
 }

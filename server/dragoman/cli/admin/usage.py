@@ -161,7 +161,7 @@ def format_overview(agents: Sequence[ops.AgentOverview], now: float) -> list[str
         open_tasks = [_format_open_tasks(tasks, now) for tasks in (one.queued, one.running, one.waiting)]
         turns, queue = one.turns, one.queue
         times = turns.mean_seconds, turns.p50_seconds, turns.p95_seconds, queue.mean_seconds, queue.p95_seconds
-        shown = [f"{time:,.1f}" if time >= 1 else f"{time:.3f}" for time in times]
+        shown = [f"{time:,.1f}" if time >= 1 else f"{time:.2g}" for time in times]
         shown = [*(shown[:3] if turns.count else [""] * 3), *(shown[3:] if queue.count else [""] * 2)]
         cells.append([one.agent, *open_tasks, *(f"{count:,}" for count in counts), *shown])
     return _aligned(cells, 1)
