@@ -36,7 +36,7 @@ from dragoman.core.task.log import (
     DuplicateKey,
     IdempotencyKey,
     Ready,
-        TaskRef,
+    TaskRef,
 )
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
