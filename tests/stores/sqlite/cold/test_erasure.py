@@ -71,8 +71,8 @@ async def test_no_table_has_rows_of_an_erased_principal(store: SqliteStore, path
     assert after.pop("sqlite_sequence") >= before.pop("sqlite_sequence")
     # Of figures and of times in the queue; with the erasure, of figures without a name.
     assert (after.pop("hourly_usage"), before.pop("hourly_usage")) == (3, 2)
-    figures = query(path, "SELECT principal, begun FROM hourly_usage WHERE bucket = 0 ORDER BY principal")
-    assert figures == [("", 3), ("anonymous", 1)]
+    usage = query(path, "SELECT principal, begun FROM hourly_usage WHERE bucket = 0 ORDER BY principal")
+    assert usage == [("", 3), ("anonymous", 1)]
     assert after == before
 
 
