@@ -96,12 +96,12 @@ class UsageOperations:
             overview = found.setdefault(row.agent, ops.AgentOverview(agent=row.agent))
             seconds, hour = row.figures.turn_us / 1e6, row.hour * HOUR_MS
             overview.hours.append(message_from(ops.HourlyFigures, row.figures, hour=hour, turn_seconds=seconds))
+        for (agent, is_turn), rows in groupby(usage.times, lambda row: (row.agent, row.bucket > 0)):
+            overview = found.setdefault(agent, ops.AgentOverview(agent=agent))
+            (overview.turns if is_turn else overview.queue).CopyFrom(_times_message(summarize(rows)))
         for overview in found.values():
             for name in _OPEN_FIELDS.values():
                 getattr(overview, name).SetInParent()
-        for (agent, is_turn), rows in groupby(usage.times, lambda row: (row.agent, row.bucket > 0)):
-            field = found[agent].turns if is_turn else found[agent].queue
-            field.CopyFrom(_times_message(summarize(rows)))
         overviews = [overview for _, overview in sorted(found.items())]
         return message_from(ops.GetOverviewResponse, agents=overviews, first_hour=first_hour * HOUR_MS)
 
