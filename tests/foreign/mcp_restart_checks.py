@@ -119,7 +119,8 @@ async def a_question_is_answered_after_a_crash(connect: Connect, server: Server)
         return {"action": "accept", "content": {"answer": "blue"}}
 
     async with line.open() as url, connect(at(url, "playground"), answer) as session:
-        assert (await session.call("playground_ends", say("ask"))).text == "you said: blue"
+        result = await session.call("playground_ends", say("ask"))
+        assert result.text == "you said: blue", result
 
 
 @resumes.of("restart", "progress")
