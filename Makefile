@@ -81,8 +81,8 @@ longest: $(ENV) ## run the longest tests: abuse, overload, upgrades, executors, 
 upgrade: $(ENV) ## test upgrades from the last release, to a future schema and back, under load, on both stores (FROM=a tag or wheel)
 	@$(if $(FROM),UPGRADE_FROM=$(FROM)) python -m pytest tests/cli/serve/test_upgrade.py $(ARGS)
 
-coverage: $(ENV) chromium ## run the tests of test, long and browser with line coverage; fails below the threshold
-	@python -m pytest -n 2 --dist worksteal --cov --cov-report=term --groups short,long,browser
+coverage: $(ENV) ## run the tests of test and long, with all extras, with line coverage; fails below the threshold
+	@python -m pytest -n 2 --dist worksteal --cov --cov-report=term --groups short,long
 
 # ---------------------------------------------------------------- tests: fuzzing
 

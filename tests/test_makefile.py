@@ -19,12 +19,24 @@ def missing_paths(makefile: str) -> list[str]:
     return [path for path in named if not (ROOT / path).exists()]
 
 
+def steps_of(ci: str) -> list[str]:
+    """The steps of a CI run, in their order."""
+    steps = re.search(r"^steps=\((.*?)^\)", ci, re.MULTILINE | re.DOTALL)
+    assert steps is not None
+    return re.findall(r"[a-z-]+", steps[1])
+
+
+def missing_groups(ci: str, makefile: str) -> set[str]:
+    """The groups of test files that no step of a CI run includes."""
+    recipes = re.findall(r"^([a-z-]+):[^\n]*\n((?:\t[^\n]*\n)+)", makefile, re.MULTILINE)
+    named = [re.findall(r"--groups ([a-z,]+)", recipe) for target, recipe in recipes if target in steps_of(ci)]
+    return set(GROUPS) - {group for groups in named for each in groups for group in each.split(",")}
+
+
 def missing_targets(ci: str, makefile: str) -> list[str]:
     """The steps of a CI run that are no targets of a Makefile."""
     targets = set(re.findall(r"^([a-z-]+):", makefile, re.MULTILINE))
-    steps = re.search(r"^steps=\((.*?)^\)", ci, re.MULTILINE | re.DOTALL)
-    assert steps is not None
-    return [step for step in re.findall(r"[a-z-]+", steps[1]) if step not in targets]
+    return [step for step in steps_of(ci) if step not in targets]
 
 
 def test_every_path_in_the_makefile_exists() -> None:
@@ -33,6 +45,12 @@ def test_every_path_in_the_makefile_exists() -> None:
 
 def test_every_step_of_ci_is_a_target() -> None:
     assert missing_targets(CI, MAKEFILE) == []
+
+
+def test_every_group_of_tests_is_in_a_step_of_ci() -> None:
+    assert missing_groups(CI, MAKEFILE) == set()
+    assert missing_groups(CI.replace('  "browser"\n', ""), MAKEFILE) == {"browser"}
+    assert missing_groups(CI.replace('  "coverage"\n', ""), MAKEFILE) == {"long"}
 
 
 def test_a_path_and_a_step_that_are_gone_are_found() -> None:
