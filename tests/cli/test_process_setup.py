@@ -8,6 +8,7 @@ import signal
 from typing import Final
 
 import pytest
+from tests.eventually import eventually
 
 from dragoman.cli import process_setup
 from dragoman.cli.process_setup import EXTRA_OPEN_FILES, Signals, raise_open_file_limit, run_until_complete
@@ -96,8 +97,9 @@ class SimulatedAllocator(process_setup.Allocator):
             self.ended.set()
         return self._last * MIB
 
-    def trim(self) -> None:
+    def trim(self) -> int:
         self.trimmed_at.append(self._last)
+        return self.unused_bytes()
 
 
 @pytest.mark.parametrize(
@@ -115,6 +117,31 @@ async def test_memory_is_returned_when_more_of_it_lies_unused(reports: tuple[int
     await allocator.ended.wait()
     returning.cancel()
     assert allocator.trimmed_at == trimmed_at
+
+
+async def test_memory_that_is_freed_while_the_loop_is_late_is_returned_too() -> None:
+    class BusyAllocator(SimulatedAllocator):
+        """100 MiB are freed between the end of the first trim and the next look of the loop."""
+
+        unused = 0
+
+        def unused_bytes(self) -> int:
+            if len(self.trimmed_at) == 2:
+                self.ended.set()
+            return self.unused * MIB
+
+        def trim(self) -> int:
+            self.trimmed_at.append(self.unused)
+            self.unused = 100 if len(self.trimmed_at) == 1 else 0
+            return 0
+
+    allocator = BusyAllocator()
+    returning = asyncio.create_task(process_setup.return_unused_memory(allocator, 0))
+    await asyncio.sleep(0)  # it has seen the level before the burst
+    allocator.unused = 100
+    await eventually(allocator.ended.is_set)
+    returning.cancel()
+    assert allocator.trimmed_at[:2] == [100, 100]
 
 
 # The event loop -----------------------------------------------------------------------------------------------------

@@ -263,9 +263,10 @@ class Allocator:
         info = self._info()
         return (resident - shared) * os.sysconf("SC_PAGESIZE") - int(info.uordblks) - int(info.hblkhd)
 
-    def trim(self) -> None:
-        """Returns free memory to the system. Other Python threads run meanwhile."""
+    def trim(self) -> int:
+        """Returns free memory to the system, and the unused bytes that are left. Other Python threads run meanwhile."""
         self._trim(0)
+        return self.unused_bytes()
 
 
 def open_allocator() -> Allocator | None:
@@ -283,8 +284,7 @@ async def return_unused_memory(allocator: Allocator, interval: float = TRIM_INTE
         await asyncio.sleep(interval)
         unused = allocator.unused_bytes()
         if unused > kept + TRIM_BYTES or not settled:
-            await asyncio.to_thread(allocator.trim)
-            kept = allocator.unused_bytes()
+            kept = await asyncio.to_thread(allocator.trim)  # the loop may be late, and free more until it goes on
             settled = abs(kept - unused) < SETTLED_BYTES
         else:
             kept = min(kept, unused)
