@@ -109,6 +109,7 @@ class SimulatedAllocator(process_setup.Allocator):
         ((20, 85, 30, 30, 30, 94, 95, 30, 30, 30), [85, 30, 95, 30]),  # 30 could not be returned
         ((100, 20, 85, 20, 20, 20), [85, 20]),  # the level before is the lowest one
         ((20, 200, 140, 140, 25, 25, 25, 88), [200, 140, 25]),  # the first trim was in the middle of a burst
+        ((20, 200, 140, 140, 140, 200, 200, 200), [200, 140, 200]),  # so was the second
     ],
 )
 async def test_memory_is_returned_when_more_of_it_lies_unused(reports: tuple[int, ...], trimmed_at: list[int]) -> None:

@@ -287,4 +287,4 @@ async def return_unused_memory(allocator: Allocator, interval: float = TRIM_INTE
             kept = await asyncio.to_thread(allocator.trim)  # the loop may be late, and free more until it goes on
             settled = abs(kept - unused) < SETTLED_BYTES
         else:
-            kept = min(kept, unused)
+            kept = min(kept - TRIM_BYTES // 16, unused)  # forgotten within 16 looks, if it was measured in a burst
