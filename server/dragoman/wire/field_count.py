@@ -1,15 +1,16 @@
-"""Parses serialized messages, after counting their fields.
+"""Parses serialized messages: counts their fields before, and checks the range of their times after.
 
-A small message can hold millions of empty fields, each of which becomes an object.
+A small message can hold millions of empty fields, each of which becomes an object. The binary form of a Timestamp or a
+Duration holds numbers outside of its range, which JSON and arithmetic do not; JSON is checked where it is decoded.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import cache
-from typing import Final, cast
+from typing import Any, Final, cast
 
-from google.protobuf.descriptor import Descriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from dragoman.core.errors import InvalidParams
@@ -21,16 +22,19 @@ MAX_MESSAGE_FIELDS: Final = 4 * MAX_VALUES
 
 
 def parse_message(cls: type[Message], data: bytes) -> Message:
-    """Parses a gRPC request. Raises InvalidParams for invalid bytes and for too many fields."""
+    """Parses a gRPC request. Raises InvalidParams for invalid bytes, too many fields, and times out of range."""
     if len(data) > MAX_MESSAGE_FIELDS:  # a field with a length has at least two bytes
         with suppress(IndexError, ValueError):  # the parser rejects these bytes
             if _exceeds_field_count(cast(Descriptor, cls.DESCRIPTOR), data):
                 raise InvalidParams(f"request: holds more than {MAX_MESSAGE_FIELDS} fields, the limit of this server")
     try:
-        return cls.FromString(data)
+        message = cls.FromString(data)
     except DecodeError:
         name = cls.DESCRIPTOR.full_name
         raise InvalidParams(f"request: is not a serialized {name}, or contains text that is not UTF-8") from None
+    if _fields_with_times(cast(Descriptor, cls.DESCRIPTOR)):
+        _check_times(message)
+    return message
 
 
 def _exceeds_field_count(descriptor: Descriptor, data: bytes) -> bool:
@@ -72,3 +76,42 @@ _FIXED_WIDTHS: Final = {1: 8, 5: 4}
 def _message_fields(descriptor: Descriptor) -> dict[int, Descriptor]:
     """The fields of a message that are messages themselves, by number."""
     return {field.number: field.message_type for field in descriptor.fields if field.message_type is not None}
+
+
+_TIME_RULES: Final = {
+    "google.protobuf.Timestamp": "must be in the years 1 to 9999, with 0 to 999,999,999 nanoseconds",
+    "google.protobuf.Duration": "must be at most 315,576,000,000 seconds, with nanoseconds below 10^9 of the same sign",
+}
+"""The rules of the types whose numbers have a range, as their .proto files state them."""
+
+
+def _check_times(message: Any, path: str = "") -> None:
+    """Raises InvalidParams, naming the field, for a time that breaks its rule."""
+    for field in _fields_with_times(message.DESCRIPTOR):
+        name, value = f"{path}{field.json_name}", getattr(message, field.name)
+        if not field.is_repeated:
+            found = (value,) if message.HasField(field.name) else ()
+        else:
+            found = value.values() if hasattr(value, "values") else value  # a map, or a list
+        for one in found:
+            rule = _TIME_RULES.get(one.DESCRIPTOR.full_name)
+            if rule is None:
+                _check_times(one, f"{name}.")
+                continue
+            try:
+                one.ToJsonString()
+            except ValueError:
+                raise InvalidParams.field(name, rule) from None
+
+
+@cache
+def _fields_with_times(descriptor: Descriptor) -> tuple[FieldDescriptor, ...]:
+    """The fields of a message that are times, or contain some."""
+    return tuple(field for field in descriptor.fields if _has_times(field.message_type, frozenset()))
+
+
+def _has_times(descriptor: Descriptor | None, outer: frozenset[str]) -> bool:
+    if descriptor is None or descriptor.full_name in outer:
+        return False
+    inner = outer | {descriptor.full_name}
+    return descriptor.full_name in _TIME_RULES or any(_has_times(one.message_type, inner) for one in descriptor.fields)

@@ -32,6 +32,7 @@ class Server:
 
     def __init__(self, app: App, channel: grpc.aio.Channel, http: aiohttp.ClientSession) -> None:
         self.app = app
+        self.channel = channel
         self._v1: Any = rpc.A2AServiceStub(channel)
         self.ops: Any = ops_rpc.OpsServiceStub(channel)
         self.http = http
