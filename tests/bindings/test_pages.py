@@ -66,6 +66,8 @@ async def test_console_files_are_sent_compressed_and_kept_by_their_hash() -> Non
             assert response.headers["ETag"] != tag
             assert int(response.headers["Content-Length"]) < len(content) / 2
             assert await response.read() == content
+        async with client.get(f"/{link}", headers={"Accept-Encoding": "br, gzip;q=0"}) as response:
+            assert "Content-Encoding" not in response.headers
         # The hash of another version is not kept.
         async with client.get("/console/console.js?v=0123456789abcdef", headers=plain) as response:
             assert response.headers["Cache-Control"] == "no-cache"

@@ -15,6 +15,8 @@ from dragoman.wire.errors import (
     HeaderTooLong,
     MethodNotAllowed,
     RequestLineTooLong,
+    RequestTooSlow,
+    TransferCodingNotSupported,
     codes,
     jsonrpc_error,
 )
@@ -30,7 +32,7 @@ HEAD: Final = (
 
 
 WIRE_ERRORS: Final[dict[type[A2AError], tuple[type[A2AError], ...]]] = {
-    errors.InvalidRequest: (RequestLineTooLong, HeaderTooLong),
+    errors.InvalidRequest: (RequestTooSlow, RequestLineTooLong, HeaderTooLong, TransferCodingNotSupported),
     errors.MethodNotFound: (MethodNotAllowed,),
 }
 """Errors of HTTP itself, by the error that they follow."""

@@ -65,6 +65,7 @@ class HttpTimeouts:
     rate: int = 8192
     stalled: float = 300.0  # for a client that reads none of its pending data; it can resume its stream
     idle: float = 620.0  # between two requests: load balancers, which wait for up to 600 s, close first
+    half_closed: float = 10.0  # for the response to a client that has closed its side: most of these have gone
     check_interval: float = 1.0  # between two checks of all connections
 
 

@@ -27,6 +27,7 @@ from dragoman.core.access.identity import AccessPolicy
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.cards.security_schemes import ServerSecurity
 from dragoman.core.errors import InvalidParams, MethodNotFound
+from dragoman.core.media_types import accepted_types
 from dragoman.core.net.addresses import is_loopback_host
 from dragoman.core.net.targets import names_this_machine
 
@@ -156,7 +157,7 @@ def console_response(request: web.BaseRequest, file: str | None) -> web.Response
     if name not in _CONSOLE_FILES or file == _CONSOLE_PAGE:
         raise MethodNotFound(f"there is no file {name[:200]} here")
     content, compressed, digest = _read_console_file(name)
-    is_compressed = "gzip" in request.headers.get("Accept-Encoding", "")
+    is_compressed = "gzip" in accepted_types(request.headers.get("Accept-Encoding", ""))  # the same form as `Accept`
     tag = f'"{digest}-gzip"' if is_compressed else f'"{digest}"'
     headers = {
         **html_headers(_CONSOLE_CSP),

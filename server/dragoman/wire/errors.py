@@ -34,6 +34,7 @@ class RpcCode(IntEnum):
 
     UNKNOWN = 2
     INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
     NOT_FOUND = 5
     ALREADY_EXISTS = 6
     PERMISSION_DENIED = 7
@@ -86,6 +87,14 @@ class HeaderTooLong(errors.InvalidRequest):
     """A header is longer, or the headers are more, than this server accepts."""
 
 
+class RequestTooSlow(errors.InvalidRequest):
+    """The body arrives too slowly (RFC 9110 §15.5.9)."""
+
+
+class TransferCodingNotSupported(errors.InvalidRequest):
+    """The body has a transfer coding other than `chunked` (RFC 9112 §6.1)."""
+
+
 class ContentCodingNotSupported(errors.InvalidRequest):
     """The body has a content coding that this server does not decode."""
 
@@ -115,9 +124,11 @@ _V1_0_1: Final[Mapping[type[Exception], ErrorCodes]] = {
     # The official servers have no separate reason for invalid JSON, and their clients know none.
     errors.ParseError: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32700, "INVALID_REQUEST"),
     errors.InvalidRequest: ErrorCodes(RpcCode.INVALID_ARGUMENT, 400, -32600, "INVALID_REQUEST"),
+    RequestTooSlow: ErrorCodes(RpcCode.DEADLINE_EXCEEDED, 408, -32600, "REQUEST_TOO_SLOW"),
     RequestLineTooLong: ErrorCodes(RpcCode.INVALID_ARGUMENT, 414, -32600, "REQUEST_LINE_TOO_LONG"),
     ContentCodingNotSupported: ErrorCodes(RpcCode.INVALID_ARGUMENT, 415, -32600, "CONTENT_ENCODING_NOT_SUPPORTED"),
     HeaderTooLong: ErrorCodes(RpcCode.INVALID_ARGUMENT, 431, -32600, "HEADER_TOO_LONG"),
+    TransferCodingNotSupported: ErrorCodes(RpcCode.UNIMPLEMENTED, 501, -32600, "TRANSFER_ENCODING_NOT_SUPPORTED"),
     # For REST paths only: gRPC itself answers unknown RPCs with UNIMPLEMENTED.
     errors.MethodNotFound: ErrorCodes(RpcCode.NOT_FOUND, 404, -32601, "METHOD_NOT_FOUND"),
     # google.rpc.Code has no value for 405. UNIMPLEMENTED, as in grpc-gateway, distinguishes an unsupported method

@@ -136,7 +136,7 @@ async def test_a_slow_body_is_rejected_in_the_dialect_of_the_call() -> None:
     async with serving(timeouts=timeouts) as bound, RawClient.connect(bound) as peer:
         await peer.send(b"POST /message:send HTTP/1.1\r\nHost: localhost\r\nContent-Length: 500\r\n\r\n{")
         status, body = await peer.read_response()
-        assert status == 400
+        assert status == 408
         assert b"it arrives too slowly; the limit is 0.05 s plus 1 s for each 1000 bytes received" in body
         await peer.read_rest()  # the connection is closed without waiting for the rest of the body
 
@@ -462,3 +462,106 @@ async def test_an_idle_connection_keeps_no_body_of_its_last_response() -> None:
         assert await client.get() == (200, b"well")
         await eventually(lambda: sent[0].body is None, 3)
         assert len(server.idle_connections) == 1
+
+
+# Clients that have closed their side -----------------------------------------------------------------------
+
+GET_TASK = b"GET /tasks/t1 HTTP/1.1\r\nHost: localhost\r\nA2A-Version: 1.0\r\n"
+
+
+@pytest.mark.parametrize(
+    ("requests", "answers"),
+    [
+        (GET_TASK + b"\r\n", 1),
+        (GET_TASK + b"Connection: close\r\n\r\n", 1),
+        (2 * (GET_TASK + b"\r\n"), 2),
+        (b"GET /tasks/t1 HTTP/1.0\r\nA2A-Version: 1.0\r\n\r\n", 1),
+    ],
+    ids=["plain", "by aiohttp", "pipelined", "HTTP 1.0"],
+)
+async def test_a_client_that_closes_its_side_reads_the_responses_to_its_requests(requests: bytes, answers: int) -> None:
+    async with serving(FakeService(pb.Task(id="t1"))) as bound, RawClient.connect(bound) as peer:
+        await peer.send(requests)
+        peer.writer.write_eof()
+        received = await peer.read_rest()
+        assert (received.count(b" 200 OK"), received.count(b'{"id":"t1"}')) == (answers, answers)
+
+
+async def test_a_client_that_closes_its_side_waits_for_a_response_and_for_the_next_request() -> None:
+    answer = asyncio.Event()
+    service = FakeService(answer)
+    async with serving(service) as bound, RawClient.connect(bound) as peer:
+        await peer.send(GET_TASK + b"\r\n")
+        await service.waiting.wait()
+        await peer.send(GET_TASK + b"\r\n")
+        peer.writer.write_eof()
+        async with RawClient.connect(bound) as other:
+            assert (await other.get())[0] == 200  # the server has read the bytes above
+        service.answer = pb.Task(id="t1")
+        answer.set()
+        assert (await peer.read_rest()).count(b'{"id":"t1"}') == 2
+
+
+@pytest.mark.parametrize(
+    "head", [b"GET /tasks/t1 HTTP/1.1\r\nHost: localhost", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"]
+)
+async def test_a_client_that_closes_its_side_within_a_request_is_disconnected(head: bytes) -> None:
+    async with serving() as bound, RawClient.connect(bound) as peer:
+        await peer.send(head)
+        peer.writer.write_eof()
+        assert await peer.read_rest() == b""
+
+
+async def test_a_call_of_a_client_that_has_gone_ends_after_a_while() -> None:
+    begun, ended = asyncio.Event(), asyncio.Event()
+
+    async def endless(_: web.BaseRequest) -> web.StreamResponse:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+        raise AssertionError
+
+    async with handling(endless) as (server, clock, bound), RawClient.connect(bound) as peer:
+        await peer.send(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        await begun.wait()
+        peer.writer.write_eof()
+        await eventually(lambda: any(each.eof_since for each in server.open_connections))
+        clock.now += 9
+        server.check_all()
+        assert not ended.is_set()
+        clock.now += 2
+        server.check_all()
+        assert await peer.read_rest() == b""
+        await ended.wait()
+
+
+# Requests that two servers could read differently ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", [b"a b", b"a/b", b"user@a", b"a:b", b"[::1", b"a:80:80", b"a\tb", b'"a"', b"\xc3\xa4"])
+@pytest.mark.parametrize("line", [b"GET /tasks/t1 HTTP/1.1", b"GET /healthz HTTP/1.1"])
+async def test_an_invalid_host_is_refused(line: bytes, host: bytes) -> None:
+    async with serving(FakeService(pb.Task(id="t1"))) as bound, RawClient.connect(bound) as peer:
+        await peer.send(line + b"\r\nA2A-Version: 1.0\r\nHost: " + host + b"\r\n\r\n")
+        status, body = await peer.read_response()
+        assert status == 400
+        assert b"Host: must be a name or an address" in body
+
+
+@pytest.mark.parametrize("host", [b"", b"a", b"a.b-c_d:8080", b"[::1]:80", b"[::1]", b"127.0.0.1:", b"a%20b"])
+async def test_a_valid_host_is_accepted(host: bytes) -> None:
+    async with serving() as bound, RawClient.connect(bound) as peer:
+        await peer.send(b"GET /healthz HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
+        assert (await peer.read_response())[0] == 200
+
+
+@pytest.mark.parametrize("coding", [b"gzip, chunked", b"identity, chunked", b"x,chunked"])
+async def test_a_transfer_coding_besides_chunked_is_refused(coding: bytes) -> None:
+    async with serving() as bound, RawClient.connect(bound) as peer:
+        await peer.send(
+            b"POST /message:send HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: " + coding + b"\r\n\r\n0\r\n\r\n"
+        )
+        status, body = await peer.read_response()
+        assert (status, b"Transfer-Encoding: only chunked is supported" in body) == (501, True)

@@ -17,7 +17,7 @@ from tests.bindings.raw_client import RawClient
 from dragoman.bindings.http import connections as plain
 from dragoman.bindings.http import server as http
 from dragoman.bindings.http.connections import MAX_PLAIN_BYTES, HandOver, Response, encode_response, parse_plain
-from dragoman.bindings.options import BoundAddress, ServerOptions
+from dragoman.bindings.options import BoundAddress, HttpTimeouts, ServerOptions
 from dragoman.core.task import states
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -262,7 +262,7 @@ async def test_a_large_request_is_served_by_aiohttp() -> None:
 
 async def test_a_plain_call_is_canceled_when_its_client_disconnects() -> None:
     service = FakeService(asyncio.Event())
-    async with serving(service) as bound:
+    async with serving(service, timeouts=HttpTimeouts(half_closed=0.0, check_interval=0.01)) as bound:
         async with RawClient.connect(bound) as client:
             await client.send(CALLS[2])
             await service.waiting.wait()

@@ -35,7 +35,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
-from dragoman.bindings.options import ServerOptions
+from dragoman.bindings.options import HttpTimeouts, ServerOptions
 from dragoman.core.errors import InvalidRequest, Unavailable
 from dragoman.supervision import log_fault
 from dragoman.wire import errors
@@ -57,6 +57,9 @@ _PLAIN_HEAD: Final = re.compile(
 )
 """The head of a plain request: of the grammar of RFC 9112, the part that all readers understand in the same way."""
 _HEADER_LINE: Final = re.compile(r"(?<=\n)([^:\r]+):[\t ]*([^\r]*[!-~])?[\t ]*\r")  # in linear time
+
+_HOST: Final = re.compile(r"(?:[\w.~!$&'()*+,;=%-]*|\[[\w.:]+\])(?::\d*)?", re.ASCII)
+"""The value of `Host` (RFC 9112 §3.2): a name or an address, and a port."""
 
 _SPECIAL_HEADERS: Final = frozenset((
     "access-control-request-method", "content-encoding", "expect", "origin", "sec-fetch-site", "transfer-encoding",
@@ -125,7 +128,8 @@ def parse_plain(received: bytes, transport: Any) -> PlainRequest | None:
         not _SPECIAL_HEADERS.isdisjoint(map(str.lower, headers))
         or len(connection) > 1
         or connection[0].lower() != "keep-alive"
-        or len(headers.getall("Host", ())) != 1
+        or len(hosts := headers.getall("Host", [])) != 1
+        or not _HOST.fullmatch(hosts[0])
         or (lengths and (len(lengths) > 1 or not lengths[0].isdecimal() or len(lengths[0]) > 9))  # `int` has a limit
     ):
         raise HandOver
@@ -146,6 +150,7 @@ class PlainConnection(asyncio.Protocol):
         """When the connection was made, or the request being received began; 0: none is being received."""
         self._idle_since = 0.0
         self._is_closing = False
+        self.eof_since = 0.0  # when the client closed its side; 0: it has not
         self.unsent_bytes = 0
         self.stalled_since = 0.0
         self.transport: Any = None
@@ -185,6 +190,12 @@ class PlainConnection(asyncio.Protocol):
         self._connections.idle_connections.pop(self, None)
         self._task = asyncio.get_running_loop().create_task(self._respond(response, len(self._pending)))
 
+    def eof_received(self) -> bool:
+        """Keeps the connection of a client that has closed its side for a while: it may wait for its response."""
+        if self._task is not None and _may_be_half_closed(self.transport):
+            self.eof_since = self._connections.clock()
+        return bool(self.eof_since)
+
     async def _respond(self, response: Any, size: int) -> None:
         """Writes the response to a request of `size` bytes. No response to a plain request is one of aiohttp."""
         try:
@@ -202,11 +213,11 @@ class PlainConnection(asyncio.Protocol):
         self.transport.write(encoded)
         self._task = None
         self._receiving_since, self._idle_since = 0.0, self._connections.clock()
-        if self._is_closing:
+        later, self._pending = self._pending[size:], b""
+        if self._is_closing or (self.eof_since and not later):
             self.transport.close()
             return
         self._connections.idle_connections[self] = None
-        later, self._pending = self._pending[size:], b""
         if later:
             self.transport.resume_reading()
             self.data_received(later)
@@ -226,6 +237,8 @@ class PlainConnection(asyncio.Protocol):
         connection.connection_made(transport)
         transport.resume_reading()
         connection.data_received(received)
+        if self.eof_since and not connection.eof_received():
+            transport.close()
         return connection
 
     def pause_writing(self) -> None:
@@ -245,7 +258,7 @@ class PlainConnection(asyncio.Protocol):
         timeouts = self._connections.timeouts
         if self.transport is None:
             return
-        _check_write_progress(self, self.transport, now, timeouts.stalled)
+        _check_client(self, self.transport, now, timeouts)
         if self._task is not None:
             return
         if self._pending:
@@ -273,17 +286,24 @@ class PlainConnection(asyncio.Protocol):
             self.drop()
 
 
-def _check_write_progress(connection: Connection, transport: Any, now: float, limit: float) -> None:
-    """Drops a connection whose client has read none of the unsent bytes for `limit` seconds."""
+def _may_be_half_closed(transport: Any) -> bool:
+    """Whether the transport goes on writing at the end of what it reads; TLS does not."""
+    return transport is not None and transport.get_extra_info("ssl_object") is None
+
+
+def _check_client(connection: Connection, transport: Any, now: float, timeouts: HttpTimeouts) -> None:
+    """Drops a connection whose client reads none of the unsent bytes, or has probably gone."""
     unsent = transport.get_write_buffer_size()
     # Fewer unsent bytes mean that the client reads; more only mean that the server wrote more.
     if not unsent or unsent < connection.unsent_bytes:
         connection.stalled_since = 0.0
     elif not connection.stalled_since:
         connection.stalled_since = now
-    elif now - connection.stalled_since > limit:
+    elif now - connection.stalled_since > timeouts.stalled:
         connection.drop()
     connection.unsent_bytes = unsent
+    if connection.eof_since and now - connection.eof_since > timeouts.half_closed:
+        connection.drop()
 
 
 def encode_response(response: Response) -> bytes:
@@ -459,6 +479,8 @@ class HttpConnection(web.RequestHandler):
         self._receiving_since = receiving_since  # when the head, body or message being received started; 0: none
         self._received_bytes = 0
         self._request: web.BaseRequest | None = None
+        self._begun_requests = 0  # of those that aiohttp has parsed
+        self.eof_since = 0.0  # when the client closed its side; 0: it has not
         self._is_websocket = False  # the connection was upgraded; `_received_bytes` counts the current message
         self.unsent_bytes = 0
         self.stalled_since = 0.0  # when the client stopped reading the unsent bytes; 0: it reads
@@ -476,6 +498,14 @@ class HttpConnection(web.RequestHandler):
             self._receiving_since = self._connections.clock()
         self._received_bytes += len(data)
         super().data_received(data)
+
+    def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp's always closes
+        """As of `PlainConnection`. Clients leave streams in the same way: they wait for no more of them."""
+        request = self._request
+        is_waiting = request is not None and request.content.is_eof() and not request.writer.output_size
+        if (is_waiting or self._begun_requests < self._request_count) and _may_be_half_closed(self.transport):
+            self.eof_since = self._connections.clock()
+        return bool(self.eof_since)
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -496,6 +526,7 @@ class HttpConnection(web.RequestHandler):
         """Called when the head of a request is complete."""
         self._connections.idle_connections.pop(self, None)
         self._request = request
+        self._begun_requests += 1
         self._received_bytes = 0
         self._receiving_since = self._connections.clock()
 
@@ -510,6 +541,8 @@ class HttpConnection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Sends the response, then drops its body: aiohttp keeps the response while the connection is idle."""
+        if self.eof_since and self._begun_requests == self._request_count:
+            resp.force_close()
         if not resp.prepared:
             for name, value in COMMON_HEADERS.items():
                 resp.headers.setdefault(name, value)
@@ -553,7 +586,7 @@ class HttpConnection(web.RequestHandler):
             if now - self._receiving_since > allowed and request.content.exception() is None:
                 limit = f"{http_timeouts.body:g} s plus 1 s for each {http_timeouts.rate} bytes received"
                 request.content.set_exception(BodyTooSlow(f"it arrives too slowly; the limit is {limit}"))
-        _check_write_progress(self, transport, now, http_timeouts.stalled)
+        _check_client(self, transport, now, http_timeouts)
 
 
 _NOT_HTTP: Final = "the request is not valid HTTP/1.1: "
@@ -582,6 +615,11 @@ def check_request(request: web.BaseRequest) -> None:
     hosts = len(request.headers.getall("Host", ()))
     if hosts > 1 or (not hosts and request.version >= HttpVersion11):
         raise InvalidRequest("Host: must be given once (RFC 9112 §3.2)")
+    if not _HOST.fullmatch(request.headers.get("Host", "")):
+        raise InvalidRequest("Host: must be a name or an address, with or without a port (RFC 9112 §3.2)")
+    codings = request.headers.getall("Transfer-Encoding", ())
+    if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
+        raise errors.TransferCodingNotSupported("Transfer-Encoding: only chunked is supported (RFC 9112 §6.1)")
     if "#" in request.raw_path:
         raise InvalidRequest('the request target has a "#"; send it as %23 (RFC 9112 §3.2)')
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeVar
 from aiohttp import HttpVersion11, web
 
 from dragoman.bindings.cards import CARD_MAX_AGE, Origin, ServedCard
-from dragoman.bindings.http.connections import HandOver, HttpConnection, PlainRequest, Response
+from dragoman.bindings.http.connections import BodyTooSlow, HandOver, HttpConnection, PlainRequest, Response
 from dragoman.bindings.http.cors import request_id, response_headers
 from dragoman.bindings.pipeline import (
     VERSION_HEADER,
@@ -225,6 +225,8 @@ async def _read_bytes(request: web.BaseRequest, limit: int) -> bytes:
             if size > limit:
                 raise _too_large(limit)
             chunks.append(chunk)
+    except BodyTooSlow as error:
+        raise errors.RequestTooSlow(f"the body cannot be read: {error}") from None
     except web.RequestPayloadError as error:
         raise InvalidRequest(f"the body cannot be read: {error}") from None
     finally:
