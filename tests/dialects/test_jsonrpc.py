@@ -116,6 +116,20 @@ async def test_the_text_of_an_invalid_envelope_is_literal_unless_the_caller_name
         assert localized(error).startswith(f"{literal}: ")
 
 
+@pytest.mark.parametrize(
+    ("method", "meant"),
+    [("sendMessage", "SendMessage"), ("message/sned", "message/send"), ("GetTasks", "GetTask"), ("nope", "")],
+)
+async def test_a_misspelled_method_is_refused_with_the_one_that_is_meant(
+    connections: ServerConnections, method: str, meant: str
+) -> None:
+    expected = f'Method not found: "{method}"' + (f"; did you mean {meant}?" if meant else "")
+    _, response = await post(connections, call(method), **{"A2A-Version": "1.0"})
+    assert response["error"]["message"] == expected
+    _, response = await post(connections, call(method))
+    assert localized(response["error"]) == expected
+
+
 AMBIGUOUS_CALL = (
     '{"jsonrpc":"2.0","id":"s","method":"%s","params":{"message":%s,"metadata":{"snowflake":9007199254740993}}}'
 )

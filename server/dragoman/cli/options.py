@@ -6,7 +6,6 @@ Completion reads ids from the server that the command line names. It is silent o
 from __future__ import annotations
 
 import asyncio
-import difflib
 import os
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from dragoman.cli.profiles import Profile, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
 from dragoman.client.operations import Operator
 from dragoman.core.durations import parse_age
+from dragoman.core.names import nearest
 from dragoman.ids import now_ms
 from dragoman_pb.dragoman.ops import v1 as ops
 
@@ -232,8 +232,8 @@ def parse_state(text: str) -> TaskStateOption:
     """Parses a task state. Ends the process with a usage error for an unknown one."""
     if text in list(TaskStateOption):
         return TaskStateOption(text)
-    near = difflib.get_close_matches(text, list(TaskStateOption), n=1)
-    advice = f"did you mean {near[0]}?" if near else f"use one of {', '.join(TaskStateOption)}"
+    near = nearest(text, TaskStateOption)
+    advice = f"did you mean {near}?" if near else f"use one of {', '.join(TaskStateOption)}"
     raise typer.BadParameter(f'"{text}" is not a task state; {advice}')
 
 

@@ -9,8 +9,9 @@ A task's key is 16 bytes that sort by time (RFC 9562 §5.7). The id that clients
 
 from __future__ import annotations
 
+import difflib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, NamedTuple, NewType, TypeVar
 
@@ -72,6 +73,11 @@ def _items_by_agent(text: str) -> Iterator[tuple[str, str]]:
     for item in split_items(text):
         agent, equals, word = item.partition("=")
         yield (agent.strip(), word.strip()) if equals else ("default", agent)
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+    """The known name that a misspelled one most likely means; empty if none is near. `cutoff`: from 0 to 1, equal."""
+    return next(iter(difflib.get_close_matches(name, sorted(known), 1, cutoff)), "")
 
 
 def split_items(text: str) -> Iterator[str]:

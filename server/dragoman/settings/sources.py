@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -15,6 +14,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from dragoman.calling.secret_files import read_secret
+from dragoman.core.names import nearest
 
 ENV_PREFIX: Final = "DRAGOMAN_"
 CLIENT_VARIABLES: Final = frozenset(
@@ -116,8 +116,8 @@ def _explain_unknown_name(name: str, known: Iterable[str], prefix: str = "") -> 
     """Why a name, without its prefix, is not one of the known ones, and what to do."""
     if name.lower() in COMMAND_LINE_ONLY:
         return f"exists on the command line only: --{name.lower()}"
-    similar = difflib.get_close_matches(name, sorted(known), 1)
-    advice = f"did you mean {prefix}{similar[0]}?" if similar else "remove it; `dragoman serve --help-all` lists them"
+    near = nearest(name, known)
+    advice = f"did you mean {prefix}{near}?" if near else "remove it; `dragoman serve --help-all` lists them"
     return f"is not a setting; {advice}"
 
 

@@ -5,7 +5,6 @@ Errors in APP are reported with its file and line, and without a traceback of ou
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import linecache
@@ -21,6 +20,7 @@ from dragoman.agents.functions.declaration import agents_in
 from dragoman.agents.functions.runner import DeclaredAgent
 from dragoman.agents.functions.startup import StartupHook, startup_hooks_in
 from dragoman.core.exceptions import describe, is_a, stack_of
+from dragoman.core.names import nearest
 from dragoman.ports import Agent
 from dragoman.settings.extensions import used_sources
 from dragoman.settings.settings import Settings
@@ -128,8 +128,8 @@ def _file_example(folder: Path) -> str:
 
 def _similar_file_hint(path: Path) -> str:
     names = [file.name for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    similar = difflib.get_close_matches(path.name, sorted(names), 1)
-    return f"; did you mean {similar[0]}?" if similar else ""
+    near = nearest(path.name, names)
+    return f"; did you mean {near}?" if near else ""
 
 
 def _load_name(app: str) -> ModuleType:

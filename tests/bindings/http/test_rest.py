@@ -61,6 +61,15 @@ async def test_path_and_query_become_the_request(path: str) -> None:
     assert call.caller.owner.scope == (RESOURCE.removesuffix("/agents/echo") if "projects" in path else "default")
 
 
+async def test_a_misspelled_parameter_of_1_0_is_refused_and_of_0_3_ignored() -> None:
+    async with over_http(FakeService(pb.ListTasksResponse())) as client:
+        async with client.get("/tasks?pageSze=1&utm_source=x", headers={"A2A-Version": "1.0"}) as answer:
+            text = (await answer.json())["error"]["message"]
+            assert (answer.status, text) == (400, "pageSze: is not a parameter of this method; did you mean pageSize?")
+        async with client.get("/v1/tasks?pageSze=1") as answer:
+            assert answer.status == 200
+
+
 @pytest.mark.parametrize(
     "path", ["/v1/message:send", f"/{RESOURCE}/message:send", f"/v1/{RESOURCE}/a2a/v1/message:send"]
 )

@@ -53,6 +53,33 @@ def test_query_parameters_are_converted_and_unknown_ones_ignored(
     assert LIST.request({}, query) == v1.ListTasksRequest(**expected)
 
 
+MISSPELLED = {
+    "pageSze": "pageSize", "page-size": "pageSize", "pagesize": "pageSize", "contextID": "contextId",
+    "include_artefacts": "includeArtifacts", "historyLenght": "historyLength", "tenantId": "tenant",
+}  # fmt: skip
+FOREIGN = (
+    "key", "alt", "$alt", "fields", "$fields", "$.xgafv", "prettyPrint", "access_token", "token", "quotaUser",
+    "callback", "A2A-Version",
+    "utm_source", "fbclid", "gclid", "_", "t", "sid", "uid", "lang", "page", "X-Amz-Signature",
+)  # fmt: skip
+"""Parameters that Google's clients, grpc-gateway, browsers, proxies and advertisements add."""
+
+
+@pytest.mark.parametrize(("name", "meant"), MISSPELLED.items())
+def test_a_misspelled_parameter_is_refused_with_the_one_that_is_meant_where_that_is_wanted(
+    name: str, meant: str
+) -> None:
+    assert LIST.request({}, [(name, "1")]) == v1.ListTasksRequest()
+    with pytest.raises(InvalidParams, match=f"^{name}: is not a parameter of this method; did you mean {meant}"):
+        Transcoder(v1.ListTasksRequest, JsonDialect("plain"), refuses_misspelled=True).request({}, [(name, "1")])
+
+
+@pytest.mark.parametrize("cls", [v1.ListTasksRequest, v1.GetTaskRequest, v1.SubscribeToTaskRequest])
+def test_no_parameter_of_browsers_proxies_and_google_is_taken_for_a_misspelled_one(cls: type[Any]) -> None:
+    transcoder = Transcoder(cls, JsonDialect("plain"), refuses_misspelled=True)
+    assert transcoder.request({}, [(name, "1") for name in FOREIGN]) == cls()
+
+
 @pytest.mark.parametrize("name", ["statusTimestampAfter", "status_timestamp_after", "lastUpdatedAfter"])
 def test_a_time_in_the_query_is_accepted_under_every_spelling_of_its_field(name: str) -> None:
     request = LIST.request({}, [(name, "2026-11-20T10:00:00+00:00")])

@@ -50,7 +50,7 @@ def http_endpoints(
     if table is None:
         return
     for method, rule in httprule.rules(OPS_SERVICE):
-        transcoder = Transcoder(request_type_of(method.name), OPS_PROTOJSON, body=rule.body)
+        transcoder = Transcoder(request_type_of(method.name), OPS_PROTOJSON, body=rule.body, refuses_misspelled=True)
         if method.server_streaming:
             yield rule, _http_stream(method.name, transcoder, table, options, streams)
         else:

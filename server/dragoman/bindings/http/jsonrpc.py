@@ -39,6 +39,7 @@ from dragoman.core.errors import (
     PermissionDenied,
     Unauthenticated,
 )
+from dragoman.core.names import nearest
 from dragoman.core.task.log import Event
 from dragoman.core.task.projection import cached_encoding
 from dragoman.runtime.access import Call
@@ -96,7 +97,10 @@ class JsonRpcExchange(HttpExchange):
     async def decode(self) -> Any:
         rows = _ROWS.get(self.rpc.method)
         if rows is None:
-            raise MethodNotFound(f'Method not found: "{self.rpc.method[:100]}"')
+            near = nearest(self.rpc.method[:100], _ROWS)
+            raise MethodNotFound(
+                f'Method not found: "{self.rpc.method[:100]}"{f"; did you mean {near}?" if near else ""}'
+            )
         row = self.row = await self._choose_row(rows)
         self.log_entry.dialect, self.log_entry.is_known_method = row.dialect.value, True
         if row.op.push:

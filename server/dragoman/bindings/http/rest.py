@@ -267,7 +267,9 @@ def rest_routes(pipeline: Pipeline) -> Iterator[tuple[Rule, RestRoute]]:
             if key not in transcoders:
                 # For rules without a body, some clients send `{}` or the complete request anyway.
                 shapes = row.bodies or (() if rule.body else (WHOLE_REQUEST,))
-                transcoders[key] = Transcoder(row.request, json, body=rule.body, shapes=shapes)
+                transcoders[key] = Transcoder(
+                    row.request, json, body=rule.body, shapes=shapes, refuses_misspelled=row.dialect is Dialect.V1
+                )
             yield rule, RestRoute(row, rule, transcoders[key], pipeline)
 
 

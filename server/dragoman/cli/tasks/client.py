@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from dragoman.cli.commands import flag, option
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, ServerTarget, http_address
 from dragoman.client.calls import Client, current_traceparent
 from dragoman.client.options import CallOptions, ContentReceiver
-from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, tenant_of
+from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, nearest, tenant_of
 from dragoman_pb.dragoman.ops import v1 as ops
 
 MAX_NAMED_AGENTS: Final = 10  # agents that the error of an unknown agent names
@@ -120,9 +119,9 @@ async def served_agents(target: ServerTarget) -> Sequence[str]:
 
 def unknown_agent(agent: str, ids: Sequence[str]) -> NotFound:
     """The error of an agent that is not one of a server's `ids`."""
-    near = difflib.get_close_matches(agent, ids, n=1)
+    near = nearest(agent, ids)
     names = f"; use one of {', '.join(ids[:MAX_NAMED_AGENTS])}" if ids else ""
-    advice = f"; did you mean {near[0]}?" if near else names
+    advice = f"; did you mean {near}?" if near else names
     return NotFound("NOT_FOUND", f'no agent "{agent}"{advice}', reason="AGENT_NOT_FOUND")
 
 

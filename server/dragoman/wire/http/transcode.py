@@ -2,8 +2,9 @@
 
 Implements "HTTP Transcoding" of google/api/http.proto. Precedence is path, body, query: a query parameter only sets
 a field that neither path nor body contains. Unknown query parameters are ignored, including Google's system
-parameters (`alt`, `key`, `$.xgafv`). A dialect that rejects unknown keys also rejects unknown query parameters
-and a field with different values in path, body and query.
+parameters (`alt`, `key`, `$.xgafv`), those of later versions, and those that proxies and browsers add; with
+`refuses_misspelled`, one that is almost the name of a field is an error. A dialect that rejects unknown keys also
+rejects unknown query parameters and a field with different values in path, body and query.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
 from dragoman.core.errors import InvalidParams
+from dragoman.core.names import nearest
 from dragoman.wire.json import protojson
 from dragoman.wire.json.protojson import INT64_TYPES, is_map
 from dragoman.wire.json.wellknown import WRAPPER_TYPES, FieldError, decode_duration, decode_mask, decode_timestamp
@@ -32,6 +34,8 @@ _TEXT_DECODERS: Final[Mapping[str, Callable[[Any, object], None]]] = {
 """Message types that are a string in JSON and in a query."""
 
 _EMPTY_TEXT_TYPES: Final = frozenset(f"google.protobuf.{name}" for name in ("StringValue", "BytesValue", "FieldMask"))
+
+MISSPELLING: Final = 0.8  # how near an unknown parameter is to a field: `pageSze`, `page-size`, not `key` or `token`
 
 _REPLACEMENT_CHARACTER: Final = "\ufffd"  # what decoders of URLs put in place of bytes that are not UTF-8
 
@@ -62,7 +66,13 @@ class Transcoder(Generic[M]):
     """Decodes the requests of one method for bindings with the same `body`."""
 
     def __init__(
-        self, cls: type[M], dialect: protojson.JsonDialect, *, body: str = "", shapes: Sequence[str] = ()
+        self,
+        cls: type[M],
+        dialect: protojson.JsonDialect,
+        *,
+        body: str = "",
+        shapes: Sequence[str] = (),
+        refuses_misspelled: bool = False,
     ) -> None:
         """`body` is that of the rule: "" for none, "*" for the request, or a field name. If empty, a body is ignored.
 
@@ -70,11 +80,13 @@ class Transcoder(Generic[M]):
         (proto names) of the field that the body contains, such as `config.push_notification_config`. The shape that
         knows most of the body's keys is used, the earlier of two equals. Default: the shape of the rule. With shapes,
         an object is read even if the rule has no body, because clients send `{}` or the complete request anyway.
-        Raises TypeError for an unknown body field, a shape that is not a message, and a type without a JSON codec.
+        `refuses_misspelled`: a query parameter that is almost the name of a field is an error. Raises TypeError for an
+        unknown body field, a shape that is not a message, and a type without a JSON codec.
         """
         self._codec = protojson.compile(cls, dialect)
         self._dialect = dialect
         self._accepted_keys = dialect.decoders.accepted_keys
+        self._refuses_misspelled = refuses_misspelled
         self._field_paths: dict[str, _FieldPath] = {}
         self._body_required = body != ""
         self._reads_body = self._body_required or bool(shapes)
@@ -190,9 +202,12 @@ class Transcoder(Generic[M]):
             field_path = self._find(name)
             if field_path is not None:
                 groups.setdefault(field_path.path, (field_path, []))[1].append(text)
-            elif self._dialect.rejects_unknown:
-                known = ", ".join(field.json_name for field in cast(Descriptor, self._codec.cls.DESCRIPTOR).fields)
-                raise InvalidParams.field(name, f"is not a parameter of this method; use {known}")
+            elif self._dialect.rejects_unknown or self._refuses_misspelled:
+                known = [field.json_name for field in cast(Descriptor, self._codec.cls.DESCRIPTOR).fields]
+                if near := nearest(name, (one for one in known if len(one) > 3), cutoff=MISSPELLING):
+                    raise InvalidParams.field(name, f"is not a parameter of this method; did you mean {near}?")
+                if self._dialect.rejects_unknown:
+                    raise InvalidParams.field(name, f"is not a parameter of this method; use {', '.join(known)}")
         return list(groups.values())
 
     def _set(self, message: M, field_path: _FieldPath, texts: list[str]) -> None:
