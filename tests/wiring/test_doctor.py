@@ -43,6 +43,13 @@ async def test_a_store_with_tasks_passes_all_checks(tmp_path: Path) -> None:
     assert "2 tasks" in findings["store"].found
 
 
+async def test_a_bus_of_a_store_that_does_not_exist_is_checked_too(tmp_path: Path) -> None:
+    store = f"sqlite:///{tmp_path}/none.db"
+    bus = (await found(store=store, bus="nats://127.0.0.1:1"))["bus"]
+    assert (bus.level, bus.found.partition(",")[0]) == ("fail", "--bus: an SQLite store has one server")
+    assert (await found(store=store))["bus"].found == "none: an SQLite store has one server"
+
+
 async def test_large_parts_without_files_are_counted(tmp_path: Path) -> None:
     store = open_store(tmp_path / "tasks.db")
     await finished(store, artifact("large", "x" * 2_000_000))

@@ -40,6 +40,13 @@ def argument(placeholder: str, help: str, **settings: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class Resolved:
+    """Metadata of a parameter: the value that is typed is replaced by that of `find`, called with the server too."""
+
+    find: Callable[[Any, Any], Coroutine[Any, Any, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class Command:
     """A command that ends the process with the exit code that its function returns; None is success.
 
@@ -57,8 +64,11 @@ class Command:
         signature = inspect.signature(self.function, eval_str=True)
         groups: dict[str, inspect.Signature] = {}
         parameters: list[inspect.Parameter] = []
+        found: dict[str, Resolved] = {}
         for parameter in signature.parameters.values():
             own, kind = [parameter], parameter.annotation
+            metadata = getattr(kind, "__metadata__", ())
+            found.update((parameter.name, one) for one in metadata if isinstance(one, Resolved))
             if isinstance(kind, type) and is_dataclass(kind):
                 groups[parameter.name] = inspect.signature(kind, eval_str=True)
                 own = list(groups[parameter.name].parameters.values())
@@ -76,12 +86,18 @@ class Command:
                 build = signature.parameters[group].annotation
                 values[group] = build(**{option: values.pop(option) for option in options.parameters})
                 server = getattr(values[group], "server", server)
-            run_command(server, partial(self.function, **values))
+            run_command(
+                server, partial(self._resolve_and_run, found, values) if found else partial(self.function, **values)
+            )
 
         command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # typer reads it
         command.__annotations__ = {one.name: one.annotation for one in parameters}
         settings = dict(self.context_settings) if self.context_settings else None
         cli.command(name, cls=self.kind, help=self.help(self.function), context_settings=settings)(command)
+
+    async def _resolve_and_run(self, found: Mapping[str, Resolved], values: Mapping[str, Any]) -> Any:
+        resolved = {name: await one.find(values, values[name]) for name, one in found.items() if values[name]}
+        return await self.function(**{**values, **resolved})
 
 
 def check_text(value: object, name: str) -> None:
@@ -98,10 +114,19 @@ class CommandGroup:
     commands: Mapping[str, Command]
 
     def add_to(self, cli: typer.Typer, name: str) -> None:
-        group = typer.Typer(name=name, help=self.help, no_args_is_help=True, rich_markup_mode="markdown")
+        kind = _ListGroup if "list" in self.commands else typer.core.TyperGroup
+        group = typer.Typer(name=name, cls=kind, help=self.help, no_args_is_help=True, rich_markup_mode="markdown")
         for command_name, command in self.commands.items():
             command.add_to(group, command_name)
         cli.add_typer(group)
+
+
+class _ListGroup(typer.core.TyperGroup):
+    """Lists, without a command."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        is_list = not args or (args[0].startswith("-") and args[0] not in ctx.help_option_names)
+        return super().parse_args(ctx, ["list", *args] if is_list else args)
 
 
 def run_command(server: str, command: Callable[[], Any]) -> NoReturn:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine
+import re
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -16,9 +18,10 @@ from typing import Annotated, Any, Final
 import typer
 
 from dragoman.calling import tls
+from dragoman.calling.errors import CallRefused, ProtocolError
 from dragoman.calling.secret_files import check_header_secret, read_secret
 from dragoman.cli import ExitCode, print_error
-from dragoman.cli.commands import argument, flag, option
+from dragoman.cli.commands import Resolved, argument, flag, option
 from dragoman.cli.output import state_name
 from dragoman.cli.profiles import Profile, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
@@ -33,6 +36,7 @@ DEFAULT_HTTP_URL: Final = "http://127.0.0.1:8080"  # the same machine, for what 
 
 COMPLETION_TIMEOUT: Final = 2.0  # seconds for the server to answer
 MAX_COMPLETED_TASKS: Final = 30  # number of task ids offered, most recently changed first
+MAX_NAMED_TASKS: Final = 5  # tasks that the error of an ambiguous id names
 MAX_SEARCHED_TASKS: Final = 1000  # number of tasks whose ids are compared with the text typed so far
 Completions = list[tuple[str, str]]  # candidates, each with a one-line description
 
@@ -64,6 +68,31 @@ def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
         ][:MAX_COMPLETED_TASKS]
 
     return _run_with_timeout(fetch)
+
+
+_SHORT_ID: Final = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}")
+
+
+async def find_task_id(values: Mapping[str, Any], given: str) -> str:
+    """The id of the one task that begins with these eight or more digits, else `given`.
+
+    Searches the caller's recently changed tasks, then, for operators and viewers, those of all. Ends the process with a
+    usage error if several tasks begin with them.
+    """
+    if values.get("store") or not _SHORT_ID.fullmatch(given):
+        return given
+    ids: set[str] = set()
+    with suppress(CallRefused, ProtocolError):  # for callers who are no operators, and of other servers
+        async with values["target"].operator() as operator:
+            for request in (ops.ListTasksRequest(own=True), ops.ListTasksRequest(text=given)):
+                request.limit = MAX_SEARCHED_TASKS
+                tasks = (await operator.list_tasks(request)).tasks
+                if ids := {one.task.id for one in tasks if one.task.id.startswith(given)}:
+                    break
+    if len(ids) > 1 and given not in ids:
+        names = ", ".join(sorted(ids)[:MAX_NAMED_TASKS])
+        raise typer.Exit(print_error(f"{len(ids)} tasks begin with {given}: {names}; type more of one", ExitCode.USAGE))
+    return ids.pop() if len(ids) == 1 else given
 
 
 def _operator(ctx: typer.Context) -> Operator:
@@ -195,7 +224,9 @@ TaskScope = Annotated[
 ]
 Json = Annotated[bool, flag("--json", "Print ProtoJSON on stdout, one object per line.")]
 Save = Annotated[Path | None, option("--save", "DIR", "Write received files into this folder.", file_okay=False)]
-TaskId = Annotated[str, argument("TASK", "The id of a task.", autocompletion=complete_tasks)]
+TaskId = Annotated[str, argument(
+    "TASK", "The id of a task, or its first 8 or more characters.", autocompletion=complete_tasks
+), Resolved(find_task_id)]  # fmt: skip
 StoreUrl = Annotated[str, option(
     "--store", "URL",
     "Use this store without a server: a URL as for `serve --store`. No server may have an SQLite store open.",

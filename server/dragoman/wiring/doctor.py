@@ -214,7 +214,7 @@ async def check_store(settings: Settings) -> list[Finding]:
             findings.append(await _check_api_keys(settings, store))
         if not settings.store.is_shared:
             findings.append(_check_blobs(settings.store.path))
-        findings += [await _check_tasks(store), await _check_bus(settings, stack, store.epoch)]
+        findings.append(await _check_tasks(store))
     return findings
 
 
@@ -327,20 +327,23 @@ async def _read_problem(store: Store, record: TaskRecord) -> str:
 # Other servers -------------------------------------------------------------------------------------------------
 
 
-async def _check_bus(settings: Settings, stack: AsyncExitStack, epoch: str) -> Finding:
+async def check_bus(settings: Settings) -> list[Finding]:
+    """Checks that the bus can be reached, also where the store cannot be opened."""
     if not settings.cluster.bus.get_secret_value():
         if not settings.store.is_shared:
-            return Finding("ok", "bus", "none: an SQLite store has one server")
-        return Finding("ok", "bus", "none: servers notice each other's changes by polling the store, up to 2 s late")
-    try:
-        bus = await open_bus(stack, settings, epoch)
-    except (SettingsError, StartError) as error:
-        return Finding("fail", "bus", str(error), "correct --bus, or install what it needs")
-    for _ in range(round(CHECK_TIMEOUT / 0.1)):
-        if not bus.problem:
-            return Finding("ok", "bus", "connected")
-        await asyncio.sleep(0.1)
-    return Finding("warn", "bus", bus.problem, "servers work without it, up to 2 s late; check its server and --bus")
+            return [Finding("ok", "bus", "none: an SQLite store has one server")]
+        return [Finding("ok", "bus", "none: servers notice each other's changes by polling the store, up to 2 s late")]
+    async with AsyncExitStack() as stack:
+        try:
+            bus = await open_bus(stack, settings, "doctor")
+        except (SettingsError, StartError) as error:
+            return [Finding("fail", "bus", str(error), "correct --bus, or install what it needs")]
+        for _ in range(round(CHECK_TIMEOUT / 0.1)):
+            if not bus.problem:
+                return [Finding("ok", "bus", "connected")]
+            await asyncio.sleep(0.1)
+    do = "servers work without it, up to 2 s late; check its server and --bus"
+    return [Finding("warn", "bus", bus.problem, do)]
 
 
 async def check_collector(settings: Settings) -> list[Finding]:
@@ -372,6 +375,7 @@ CHECKS: Final[Sequence[tuple[str, Check]]] = (
     ("secrets", check_secret_files),
     ("open files", check_open_files),
     ("store", check_store),
+    ("bus", check_bus),
     ("card", check_card),
     ("traces", check_collector),
     ("extensions", check_extensions),

@@ -49,6 +49,9 @@ class OfflineOperations:
         keys = ApiKeyOperations(ApiKeyService(store.api_keys, clock=now_ms))
         self.purge = partial(actions.run, AdminOperation("Purge", stored.purge), operator)
         self.create_key = partial(actions.run, AdminOperation("CreateKey", keys.create_key), operator)
+        self.list_keys = partial(actions.run, AdminOperation("ListKeys", keys.list_keys, read_only=True), operator)
+        self.rotate_key = partial(actions.run, AdminOperation("RotateKey", keys.rotate_key), operator)
+        self.revoke_key = partial(actions.run, AdminOperation("RevokeKey", keys.revoke_key), operator)
         self.export_task = partial(actions.stream, AdminOperation("ExportTask", stored.export_task), operator)
         self.export_audit: Callable[[ops.ExportAuditRequest], AsyncGenerator[Any, None]] = partial(
             actions.stream, AdminOperation("ExportAudit", stored.export_audit), operator

@@ -21,7 +21,9 @@ def test_a_server_is_added_as_its_own_upstream_and_removed(dragoman: Run, playgr
     assert dragoman("send", "echo through a mirror", "--agent", "mirror").out == "through a mirror\n"
     listed = dragoman("agents", "list").out
     assert listed.startswith("playground  (root)  Playground: ")
-    assert "\nmirror  Playground: Runs the command" in listed
+    assert "\nmirror              Playground: Runs the command" in listed  # below the text of the first
+    assert dragoman("agents").out == listed
+    assert len(dragoman("agents", "--json").out.splitlines()) == 3
     assert "secret" not in listed
     lines = [json.loads(line) for line in dragoman("agents", "list", "--json").out.splitlines()]
     assert [line.get("id", line.get("agent")) for line in lines] == ["playground", "mirror", "mirror"]

@@ -194,3 +194,23 @@ def test_operators_get_and_list_tasks_of_others(run: Run) -> None:
     assert run("cancel", running).out == f"CANCELED  {running}\n"
     mine = run("send", "sleep 60", "--no-wait").out.strip()
     assert run("cancel", mine, "--key", bob).code == 4
+
+
+def test_keys_of_a_store_without_a_server_are_listed_rotated_and_revoked(tmp_path: Path) -> None:
+    store = ("--store", f"sqlite:///{tmp_path}/own.db")
+    created = json.loads(response("keys", "create", "laptop", "--json", *store).out)["key"]["id"]
+    assert created in response("keys", "list", *store).out
+    assert created in response("keys", *store).out
+    assert KEY.fullmatch(response("keys", "rotate", created, *store).out.strip())
+    assert "revoked" in response("keys", "revoke", created, *store).out
+    assert response("keys", "list", *store).err == "no keys\n"
+
+
+def test_a_list_of_all_tells_callers_that_are_no_operators_that_it_is_their_own(run: Run) -> None:
+    token = run("keys", "create", "caller").out.strip()
+    run("send", "echo mine", "--context", "of-caller", token=token)
+    run("send", "echo other", "--context", "of-caller")
+    result = run("list", "--all", token=token)
+    assert (result.code, result.err) == (0, "these are your own tasks: --all is for operators and viewers\n")
+    assert [line.split()[-1] for line in result.out.splitlines()] == ["mine"]
+    assert "--all" not in run("list", "--all").err

@@ -64,3 +64,32 @@ def test_a_list_is_filtered_as_a_cancel_is(dragoman: Run) -> None:
         == 2
     )
     assert dragoman("list", "--context", "of-filters", "--older-than", "1h").err == "no tasks\n"
+
+
+COMMANDS_WITH_A_TASK = (
+    "get", "watch", "explain", "steps", "logs --no-follow", "export", "push list", "cancel", "rerun",
+    "record -o case.json",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("command", COMMANDS_WITH_A_TASK)
+def test_a_task_is_named_by_the_beginning_of_its_id(dragoman: Run, command: str) -> None:
+    # A chosen beginning has at least 18 digits: the first eight are those of a whole minute.
+    task = json.loads(dragoman("send", "echo short", "--json").out)["task"]["id"]
+    name, *more = command.split()
+    full, short = dragoman(name, *more, task), dragoman(name, *more, task[:18])
+    assert short.code == full.code
+    assert (short.err == full.err) or name == "rerun" or name == "watch"
+    assert task in short.out + short.err or "no " in short.out or name in ("record", "watch", "rerun")
+
+
+def test_a_beginning_of_several_ids_names_these(dragoman: Run) -> None:
+    tasks = [json.loads(dragoman("send", f"echo {n}", "--json").out)["task"]["id"] for n in (1, 2)]
+    begin = tasks[0][:8]
+    if not tasks[1].startswith(begin):
+        pytest.skip("a minute has ended between the two")
+    result = dragoman("get", begin)
+    assert (result.code, result.out) == (2, "")
+    assert re.search(rf"tasks begin with {begin}: .*; type more of one", result.err)
+    assert dragoman("get", tasks[0][:7]).code == 4
+    assert "pass the complete id" in dragoman("get", "ffffffff").err

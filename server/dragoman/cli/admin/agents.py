@@ -33,8 +33,11 @@ async def list_agents(json: Json = False, *, target: ServerTarget) -> None:
         upstreams = (await operator.list_upstreams(ops.ListUpstreamsRequest())).upstreams
     upstream_by_agent = {one.agent: one for one in upstreams}
 
+    names = {agent.id: f"{agent.id}{'  (root)' if agent.root else ''}" for agent in agents}
+    width = max(map(len, names.values()), default=0)
+
     def describe_agent(agent: ops.Agent) -> Iterator[str]:
-        yield f"{agent.id}{'  (root)' if agent.root else ''}  {agent.name}: {agent.description}"
+        yield f"{names[agent.id]:<{width}}  {agent.name}: {agent.description}"
         if agent.HasField("pause"):
             yield f"  {_describe_pause(agent.pause)}"
         if agent.id in upstream_by_agent:

@@ -7,7 +7,7 @@ from typing import Annotated, Final
 from dragoman.cli import print_note
 from dragoman.cli.admin import open_admin_client
 from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
-from dragoman.cli.options import Json, ServerTarget, age_option
+from dragoman.cli.options import Json, ServerTarget, StoreUrl, age_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
 from dragoman.core.durations import format_age
@@ -65,6 +65,7 @@ async def create(
 async def list_keys(
     all: Annotated[bool, flag("--all", "Include revoked and expired keys.")] = False,
     json: Json = False,
+    store: StoreUrl = "",
     *,
     target: ServerTarget,
 ) -> None:
@@ -72,8 +73,8 @@ async def list_keys(
 
     **Example**: `dragoman keys list --all`
     """
-    async with target.operator() as operator:
-        response = await operator.list_keys(ops.ListKeysRequest(all=all))
+    async with open_admin_client(target, store) as key_admin:
+        response = await key_admin.list_keys(ops.ListKeysRequest(all=all))
     ConsoleOutput().messages(response.keys, _describe_key, json=json)
     if not response.keys and not json:
         print_note("no keys")
@@ -84,6 +85,7 @@ async def rotate(
     grace: Annotated[str, option("--grace", "AGE", "How long the old secret stays valid; 0: not at all.")] = "24h",
     expires: Annotated[str, option("--expires", "AGE", "How long the key is valid from now. [as before]")] = "",
     json: Json = False,
+    store: StoreUrl = "",
     *,
     target: ServerTarget,
 ) -> None:
@@ -95,19 +97,19 @@ async def rotate(
     request.grace.FromMilliseconds(valid := age_option("--grace", grace))
     if expires:
         request.lifetime.FromMilliseconds(age_option("--expires", expires))
-    async with target.operator() as operator:
-        response = await operator.rotate_key(request)
+    async with open_admin_client(target, store) as key_admin:
+        response = await key_admin.rotate_key(request)
     old = f"old secret valid for {format_age(valid)} more" if valid else "old secret no longer valid"
     _print_new_key(response, old, json=json)
 
 
-async def revoke(id: KeyId, json: Json = False, *, target: ServerTarget) -> None:
+async def revoke(id: KeyId, json: Json = False, store: StoreUrl = "", *, target: ServerTarget) -> None:
     """Revoke a key permanently and close the streams opened with it.
 
     **Example**: `dragoman keys revoke qx4m2ltw7a6e`
     """
-    async with target.operator() as operator:
-        response = await operator.revoke_key(ops.RevokeKeyRequest(id=_key_id(id)))
+    async with open_admin_client(target, store) as key_admin:
+        response = await key_admin.revoke_key(ops.RevokeKeyRequest(id=_key_id(id)))
     ConsoleOutput().messages([response.key], _describe_key, json=json)
 
 

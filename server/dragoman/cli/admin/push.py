@@ -7,13 +7,13 @@ from dataclasses import asdict
 from typing import Annotated, Final
 
 from dragoman.cli.commands import Command, CommandGroup, argument, option
-from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner, complete_tasks
+from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner
 from dragoman.cli.output import ConsoleOutput, format_time
 from dragoman_pb.dragoman.ops import v1 as ops
 
 
 async def list_configs(
-    task: Annotated[str, argument("TASK", "The id of a task.", autocompletion=complete_tasks)] = "",
+    task: TaskId = "",
     limit: Annotated[
         int, option("--limit", "N", "Maximum number of configurations, without TASK.", min=1, max=1000)
     ] = 100,

@@ -13,7 +13,7 @@ import typer
 
 from dragoman.calling.errors import ClientError, NotAllowed, NotFound
 from dragoman.cli import ExitCode, format_count, print_error, print_note
-from dragoman.cli.commands import Command, argument, flag, option
+from dragoman.cli.commands import Command, Resolved, argument, flag, option
 from dragoman.cli.options import (
     AgentFilter,
     ContextFilter,
@@ -23,6 +23,7 @@ from dragoman.cli.options import (
     ServerTarget,
     TaskStateOption,
     complete_tasks,
+    find_task_id,
     parse_state,
     time_option,
 )
@@ -38,6 +39,7 @@ MAX_LISTED_REASONS: Final = 20
 _OptionalTask = Annotated[
     str,
     argument("TASK", "The id of a task; without it, options select the tasks.", autocompletion=complete_tasks),
+    Resolved(find_task_id),
 ]  # fmt: skip
 TaskStates = Annotated[
     list[TaskStateOption] | None,

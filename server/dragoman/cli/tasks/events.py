@@ -8,8 +8,8 @@ from typing import Annotated, Final
 
 import orjson
 
-from dragoman.cli.commands import Command, argument, flag, option
-from dragoman.cli.options import Json, ServerTarget, TaskOwner, complete_tasks, time_option
+from dragoman.cli.commands import Command, Resolved, argument, flag, option
+from dragoman.cli.options import Json, ServerTarget, TaskOwner, complete_tasks, find_task_id, time_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, state_name, text_of
 from dragoman.cli.tasks.client import naming_agents, scope_and_agent, task_client
 from dragoman.client import NotAllowed, NotFound
@@ -27,7 +27,9 @@ MAX_TEXT: Final = 100  # characters of a message or a chunk on a line
 
 async def logs(
     task: Annotated[
-        str, argument("TASK", "The id of a task. [all tasks that you may see]", autocompletion=complete_tasks)
+        str,
+        argument("TASK", "The id of a task. [all tasks that you may see]", autocompletion=complete_tasks),
+        Resolved(find_task_id),
     ] = "",
     follow: Annotated[bool, flag("--follow/--no-follow", "Wait for further events.")] = True,
     since: Annotated[str, option("--since", "AGE", "Begin with what happened within this time: 30m, 12h, 7d.")] = "",
