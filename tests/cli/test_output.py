@@ -227,6 +227,23 @@ def test_a_table_has_a_header_on_a_terminal_only(
 
 
 @pytest.mark.parametrize(
+    ("columns", "expected"),
+    [
+        ("14", ["A   BB", "    CCCC  D", "1   22", "    3     4444"]),
+        ("10", ["A   BB", "    CCCC", "    D", "1   22", "    3", "    4444"]),
+        ("80", ["A   BB  CCCC  D", "1   22  3     4444"]),
+    ],
+)
+def test_columns_that_do_not_fit_go_on_on_further_lines(
+    monkeypatch: pytest.MonkeyPatch, columns: str, expected: list[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    stream = Terminal()
+    ConsoleOutput(out=stream).table(("A", "BB", "CCCC", "D"), [("1 ", "22", "3", "4444")], [0], unbroken=2)
+    assert stream.getvalue().splitlines() == expected
+
+
+@pytest.mark.parametrize(
     ("milliseconds", "text"),
     [(-5, "0s"), (59_999, "59s"), (60_000, "1m"), (3_600_000, "1h"), (86_400_000, "1d"), (8.64e9, "100d")],
 )

@@ -294,6 +294,21 @@ async def test_middleware_of_langchain_asks_for_approval(tmp_path: Path) -> None
 
 
 @pytest.mark.timeout(120)
+async def test_text_that_is_a_json_object_fills_the_fields_of_a_langgraph_graph(tmp_path: Path) -> None:
+    order = {"item": "a table", "customer": "Ada", "guests": 3}
+    with serving_agent("langgraph", "ordered", tmp_path) as served:
+        async with served.client("ordered") as client:
+            for sent in ((json.dumps(order),), ("", data(order))):
+                task = await send(client, *sent)
+                assert struct_to_json(task.artifacts[-1].parts[0].data.struct_value)["item"] == (
+                    "a table for Ada and 3 guests"
+                )
+            for text in ("a table", '["a table"]', '{"item": "a table", "colour": "red"}', "{item}"):
+                refused = await send(client, text)
+                assert refused.status.state == states.FAILED, text
+
+
+@pytest.mark.timeout(120)
 async def test_text_of_a_finished_node_of_langgraph_survives_a_crash(tmp_path: Path) -> None:
     """The node ends before its text was read; its neighbor keeps their step of the graph open until the crash."""
     with serving_agent("langgraph", "flooded", tmp_path) as served:

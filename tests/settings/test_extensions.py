@@ -14,6 +14,7 @@ import pytest
 from pydantic import BaseModel
 
 from dragoman.ports.extension import Option, ServerExtension
+from dragoman.settings import extensions
 from dragoman.settings.extensions import extension_options, found_extensions, installed_extensions
 from dragoman.settings.settings import SettingsError, load_settings, secret_options
 
@@ -21,6 +22,7 @@ MODULE: Final = """
 from typing import Annotated
 from pydantic import BaseModel, Field, SecretStr
 from dragoman.ports.extension import Option, ServerExtension
+from dragoman.settings import extensions
 
 class DemoSettings(BaseModel):
     size: Annotated[int, Option("demo_size", "N", "Size. [3]")] = Field(default=3, ge=1)
@@ -199,3 +201,23 @@ def test_commands_of_other_distributions_are_found_by_name_alone(site: Path) -> 
 
     assert re.search(r"hello +A command of dragoman-hello\.", run("--help"))
     assert run("hello", "Ada") == "hello Ada\n"
+
+
+@pytest.mark.parametrize(
+    ("record", "command"),
+    [
+        (None, "pip install 'dragoman[nats]'"),
+        ('{"url": "file:///src/dragoman", "dir_info": {}}', "pip install 'dragoman[nats] @ file:///src/dragoman'"),
+        ('{"url": "https://example.com/x.whl"}', "pip install 'dragoman[nats]'"),
+    ],
+)
+def test_libraries_are_installed_from_where_dragoman_came(
+    monkeypatch: pytest.MonkeyPatch, record: str | None, command: str
+) -> None:
+    class Installed:
+        def read_text(self, name: str) -> str | None:
+            return record if name == "direct_url.json" else None
+
+    monkeypatch.setattr(extensions.metadata, "distribution", lambda name: Installed())
+    assert extensions.install_command("dragoman[nats]") == command
+    assert extensions.install_command("theirs[all]") == "pip install 'theirs[all]'"

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from dragoman.cli import cli
 from dragoman.client.calls import Client, message
 from dragoman.ports.extension import ServerExtension
-from dragoman.settings.extensions import FoundExtension
+from dragoman.settings.extensions import FoundExtension, install_command
 from dragoman.settings.settings import Settings
 from dragoman.stores.sqlite import open_store
 from dragoman.testing.fixtures import artifact, finished
@@ -149,7 +149,7 @@ def test_invalid_settings_are_reported() -> None:
                 "ok",
                 "extension",
                 "one of demo 1.5: One; brings settings; without absent_library",
-                "to use it, pip install 'dragoman[one]'",
+                f"to use it, {install_command('dragoman[one]')}",
             ),
         ),
         (

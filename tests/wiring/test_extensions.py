@@ -82,7 +82,7 @@ async def test_sources_are_opened_in_order_and_closed_in_reverse() -> None:
         (
             ImportError("No module named 'colors'"),
             StartError,
-            r"^--one: One needs more packages \(No module named 'colors'\): pip install 'dragoman\[one\]'$",
+            r"^--one: One needs more packages \(No module named 'colors'\): pip install 'dragoman\[one\]( @ file://.*)?'$",
         ),
     ],
 )

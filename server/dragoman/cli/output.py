@@ -10,6 +10,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Self, TextIO, TypeVar
 
@@ -120,14 +121,25 @@ class ConsoleOutput:
         self._out.write(f"{colored(escape_controls(text), state, self._out)}\n")
         self._out.flush()
 
-    def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], row_states: Sequence[int]) -> None:
-        """Writes rows in columns, each in the color of its task state. Only terminals get the header."""
+    def table(
+        self, header: Sequence[str], rows: Sequence[Sequence[str]], row_states: Sequence[int], *, unbroken: int = 99
+    ) -> None:
+        """Writes rows in columns, each in the color of its task state. Only terminals get the header.
+
+        `unbroken`: columns that share a line of a terminal, however narrow; the others go on on further lines.
+        """
         cells = [[escape_controls(cell) for cell in row] for row in (*([header] if self.is_terminal else ()), *rows)]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         limit = shutil.get_terminal_size().columns if self.is_terminal else None
+        starts = [0]  # of each line
+        for column in range(unbroken, len(widths)):
+            if limit and sum(widths[starts[-1] : column + 1]) + 2 * (column - starts[-1] + 2) > limit:
+                starts.append(column)
         for row, state in zip(cells, (*([0] if self.is_terminal else ()), *row_states), strict=True):
-            text = "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            self.line(text.rstrip()[:limit], state=state)
+            padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+            for start, end in pairwise((*starts, len(widths))):
+                text = "    " * (start > 0) + "  ".join(padded[start:end])
+                self.line(text.rstrip()[:limit], state=state * (start == 0))
 
     def messages(self, messages: Iterable[M], lines: Callable[[M], Iterable[str]], *, json: bool) -> None:
         """Writes messages: each as a line of ProtoJSON, or as `lines` formats it."""

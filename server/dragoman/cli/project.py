@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, distribution
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -18,7 +17,7 @@ from pydantic import SecretStr
 from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.serve.options import serve_options
-from dragoman.settings.extensions import flatten_tables
+from dragoman.settings.extensions import flatten_tables, installed_from
 from dragoman.settings.settings import Settings, load_settings, secret_options, setting_fields, settings_environment
 from dragoman.settings.sources import (
     DEFAULT_CONFIG_FILE,
@@ -68,7 +67,7 @@ def new(name: Annotated[str, argument("NAME", "The folder to create.")]) -> Exit
     folder = Path(name)
     if not PROJECT_NAME.fullmatch(folder.name):
         raise typer.BadParameter(f'"{folder.name}": use a letter, then letters, digits, - and _', param_hint="NAME")
-    source = _installed_from()
+    source = installed_from()
     values = {
         "{name}": folder.name,
         "{image}": folder.name.lower(),
@@ -90,16 +89,6 @@ def new(name: Annotated[str, argument("NAME", "The folder to create.")]) -> Exit
         typer.echo(folder / file)
     print_note(NEXT_STEPS.format(folder=folder))
     return ExitCode.OK
-
-
-def _installed_from() -> str:
-    """Returns the `file:` URL of the folder or wheel from which Dragoman was installed (PEP 610); empty: an index."""
-    try:
-        record = orjson.loads(distribution("dragoman").read_text("direct_url.json") or "{}")
-    except PackageNotFoundError:
-        return ""
-    url = str(record.get("url", ""))
-    return url if url.startswith("file:") else ""
 
 
 ConfigFile = Annotated[Path | None, option("--config", "PATH", "A settings file in TOML. [dragoman.toml]")]

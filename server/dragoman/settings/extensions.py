@@ -6,6 +6,7 @@ the extensions takes 0.3 s.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -46,6 +47,22 @@ def _load(entry_point: metadata.EntryPoint) -> FoundExtension:
         problem = f"{entry_point.value} is not a dragoman.ports.extension.ServerExtension"
         return FoundExtension(entry_point.name, distribution, None, problem)
     return FoundExtension(extension.name, distribution, extension)
+
+
+def install_command(requirement: str) -> str:
+    """The command that installs the libraries of an extension: of ours from where this distribution came."""
+    source = installed_from() if requirement.startswith("dragoman[") else ""
+    return f"pip install '{requirement}{f' @ {source}' if source else ''}'"
+
+
+def installed_from() -> str:
+    """Returns the `file:` URL of the folder or wheel from which Dragoman was installed (PEP 610); empty: an index."""
+    try:
+        record = json.loads(metadata.distribution("dragoman").read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        return ""
+    url = str(record.get("url", ""))
+    return url if url.startswith("file:") else ""
 
 
 @cache

@@ -28,7 +28,7 @@ from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.ports.extension import StartError
-from dragoman.settings.extensions import FoundExtension, found_extensions, used_sources
+from dragoman.settings.extensions import FoundExtension, found_extensions, install_command, used_sources
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite.cold.backup import blob_folder, missing_blobs
 from dragoman.wiring.agent_loader import LoadError, load_own_app
@@ -87,7 +87,7 @@ def check_extension(found: FoundExtension) -> Finding:
     brings += [f"/{extension.http.name}"] if extension.http else []
     text = f"{extension.name} of {found.distribution}: {extension.title}; brings {', '.join(brings) or 'settings'}"
     if missing := [name for name in extension.libraries if find_spec(name) is None]:
-        do = f"to use it, pip install '{extension.requirement}'"
+        do = f"to use it, {install_command(extension.requirement)}"
         return Finding("ok", "extension", f"{text}; without {', '.join(missing)}", do)
     return Finding("ok", "extension", text)
 

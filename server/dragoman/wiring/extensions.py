@@ -15,7 +15,7 @@ from dragoman.ids import now_ms
 from dragoman.ports import Agent, OutboundStreams, UpstreamStatus
 from dragoman.ports.extension import AgentHost, AgentSource, ServerExtension, StartError
 from dragoman.security.outbound import OutboundClient
-from dragoman.settings.extensions import used_sources
+from dragoman.settings.extensions import install_command, used_sources
 from dragoman.settings.settings import DEFAULT_RESPONSE_BYTES
 from dragoman.settings.sources import SettingsError
 
@@ -33,7 +33,7 @@ def extension_errors(extension: ServerExtension, option: str = "") -> Iterator[N
             raise
         prefix = f"{option}: " if option else ""
         raise StartError(
-            f"{prefix}{extension.title} needs more packages ({error}): pip install '{extension.requirement}'"
+            f"{prefix}{extension.title} needs more packages ({error}): {install_command(extension.requirement)}"
         ) from error
     except ValueError as error:
         raise SettingsError(str(error)) from None

@@ -111,7 +111,7 @@ def test_json_output_of_keys(run: Run) -> None:
     [
         (
             ("create", "x", "--grant", "root"),
-            3,
+            2,
             '"root" is not a grant; use operator, viewer, auditor, agent:ID, scope:NAME, worker, worker:ID',
         ),
         (("create", "x", "--expires", "soon"), 2, "not an age"),

@@ -92,6 +92,9 @@ def test_json_is_sent_as_data(dragoman: Run, served: Server, tmp_path: Path) -> 
     sent = dragoman("send", *at, "--data", '{"guests": 3}', "--data", "@guests.json", "-d", "@-", stdin='["text"]')
     assert sent.code == 0, sent
     assert json.loads(sent.out) == {"data": [{"guests": 3}, {"guests": 4}, ["text"]], "size": None}
+    assert json.loads(dragoman("send", *at, "--data", "[0.1, 1e300, 9007199254740992.0]").out)["data"] == [
+        [0.1, 1e300, 9007199254740992]
+    ]
 
 
 @pytest.mark.parametrize(
@@ -99,6 +102,7 @@ def test_json_is_sent_as_data(dragoman: Run, served: Server, tmp_path: Path) -> 
     [
         ("{guests: 3}", "--data: not JSON: Expecting property name enclosed in double quotes at line 1, column 2"),
         ('{"id": 12345678901234567890}', "--data.id: the number 12345678901234567890 is beyond 2^53"),
+        ("[9007199254740993.0]", "--data: the number 9007199254740993.0 is beyond 2^53 and would be rounded"),
         ("@absent.json", "--data @absent.json: No such file or directory"),
         ("NaN", "--data: nan is not a JSON number"),
         ("[" * 60 + "]" * 60, "--data: has too many levels of objects and arrays"),

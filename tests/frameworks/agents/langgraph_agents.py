@@ -179,6 +179,20 @@ structured = (
 """Returns structured data."""
 
 
+class Order(TypedDict):
+    item: str
+    customer: str
+    guests: int
+
+
+async def place(state: Order) -> dict[str, Any]:
+    return {"item": f"{state['item']} for {state['customer']} and {state['guests']} guests"}
+
+
+ordered = StateGraph(Order).add_node("place", place).add_edge(START, "place").add_edge("place", END).compile()
+"""Has an input of several fields."""
+
+
 class HastyModel(ScriptedModel):
     """A model that never waits: it ends before anybody has read its text."""
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
+import typer
+
 from dragoman.cli import print_note
 from dragoman.cli.admin import open_admin_client
 from dragoman.cli.commands import Command, CommandGroup, argument, flag, option
 from dragoman.cli.options import Json, ServerTarget, StoreUrl, age_option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.core.access.caller_credentials import API_KEY_PREFIX
+from dragoman.core.access.identity import check_grants
 from dragoman.core.durations import format_age
 from dragoman_pb.dragoman.ops import v1 as ops
 
@@ -56,6 +59,10 @@ async def create(
     `dragoman keys create nightly-report --principal alice@example.com --grant agent:echo --expires 90d`
     """
     request = ops.CreateKeyRequest(name=name, principal=principal, grants=grant or ())
+    try:
+        check_grants(request.grants)
+    except ValueError as error:
+        raise typer.BadParameter(f"{error}", param_hint="--grant") from error
     if lifetime := age_option("--expires", expires):
         request.lifetime.FromMilliseconds(lifetime)
     async with open_admin_client(target, store, create=True) as key_admin:

@@ -296,6 +296,7 @@ def banner(app: App, settings: Settings, processes: int = 0) -> str:
     from dragoman.version import __version__  # reads the metadata of the distribution
 
     suffix = f", {processes} processes" if processes else ""
+    stop_hint = f"Press Ctrl-C to stop. Running turns have {drain_seconds(settings):g} s to finish."
     if app.grpc_address is None:
         return f"""\
 Dragoman {__version__}, worker on a shared store{suffix}
@@ -304,7 +305,7 @@ Dragoman {__version__}, worker on a shared store{suffix}
   Agents   {", ".join(sorted(app.agents))}
   Data     {app.settings.store.name}
 
-{_STOP_HINT}"""
+{stop_hint}"""
     others = sorted(agent for agent in app.agents if agent != app.root)
     agents = f"{app.root} (root)" + (f", {', '.join(others)}" if others else "")
     if app.root not in app.agents:
@@ -330,10 +331,7 @@ Dragoman {__version__}{suffix}
   Data     {app.settings.store.name}{role}
   Auth     {describe_authentication(settings)}
 
-{example}{_STOP_HINT}"""
-
-
-_STOP_HINT: Final = "Press Ctrl-C to stop. Running turns may finish first."
+{example}{stop_hint}"""
 
 
 def describe_authentication(settings: Settings) -> str:

@@ -171,7 +171,7 @@ async def list_tasks(
     header = ("STATE", "AGENT", "AGE", "ID", "MESSAGE", *more_columns)
     now = now_ms()
     rows = [_list_row(one, now, wide=wide) for one in listed]
-    out.table(header, rows, [one.task.status.state for one in listed])
+    out.table(header, rows, [one.task.status.state for one in listed], unbroken=len(header) - len(more_columns))
     if out.is_terminal and len(listed) == limit and response.total > limit:
         more = "more than " if response.total_is_minimum else ""
         print_note(f"{limit} of {more}{response.total:,} tasks; --limit shows more")

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -24,7 +25,7 @@ from dragoman.cli.tasks.client import ProtocolOptions, check_scope, command_line
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
 from dragoman.client.calls import Client
 from dragoman.client.calls import message as message_of
-from dragoman.client.content import data_part, to_part
+from dragoman.client.content import MAX_SAFE_JSON_INTEGER, data_part, to_part
 from dragoman.client.turn_stream import first_event
 from dragoman.core.limits.message_limits import MAX_MESSAGE_BYTES
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -165,7 +166,7 @@ def read_data(given: str) -> pb.Part:
         text = given
         if given.startswith("@"):
             text = sys.stdin.read() if given == "@-" else Path(given[1:]).read_text("utf-8")
-        return data_part(json.loads(text), "--data")
+        return data_part(json.loads(text, parse_float=_read_fraction), "--data")
     except OSError as error:
         raise ValueError(f"--data {given}: {error.strerror or error}") from error
     except (RecursionError, ParseError) as error:
@@ -173,6 +174,14 @@ def read_data(given: str) -> pb.Part:
     except json.JSONDecodeError as error:
         place = f"line {error.lineno}, column {error.colno}"
         raise ValueError(f"--data: not JSON: {error.msg} at {place}; texts need quotes: '\"text\"'") from error
+
+
+def _read_fraction(text: str) -> float:
+    """Reads a number with a point or an exponent. Raises ValueError for a whole one that would be rounded."""
+    number = float(text)
+    if "e" not in text.lower() and abs(number) >= MAX_SAFE_JSON_INTEGER and number != Decimal(text):
+        raise ValueError(f"--data: the number {text[:40]} is beyond 2^53 and would be rounded; give it as text")
+    return number
 
 
 def file_parts(paths: Sequence[Path], limit: int) -> list[pb.Part]:

@@ -275,7 +275,7 @@ async def test_two_servers_are_two_agents_and_need_two_names(tmp_path: Path, ope
 
 async def test_the_missing_sdk_is_named_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dragoman.extensions.mcp.servers.registry", None)
-    with pytest.raises(StartError, match=r"--mcp: MCP needs more packages .*: pip install 'dragoman\[mcp\]'"):
+    with pytest.raises(StartError, match=r"--mcp: MCP needs more packages .*: pip install 'dragoman\[mcp\]( @ .*)?'"):
         await open_app(Settings(mcp=["echo"], store="memory:")).__aenter__()
 
 

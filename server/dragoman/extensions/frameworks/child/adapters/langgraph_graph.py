@@ -144,11 +144,22 @@ def _graph_input(turn: FrameworkTurn, graph: Any) -> Any:
             content = [{"type": "text", "text": turn.text}, *map(_content, turn.files)] if turn.files else turn.text
             given["messages"] = [HumanMessage(content=content)]
     elif turn.text:
+        if len(fields) > 1 and (found := _fields_in(turn.text, fields)):
+            return given | found
         texts = [name for name, kind in fields.items() if kind is str and name not in given]
         if len(texts) != 1:
             raise ValueError(f"the input of this graph has the fields {', '.join(fields)}; send them as a data part")
         given[texts[0]] = turn.text
     return given
+
+
+def _fields_in(text: str, fields: Iterable[str]) -> dict[str, Any]:
+    """The fields of an input that the text holds as a JSON object; empty for another text."""
+    try:
+        value = json.loads(text) if text.lstrip().startswith("{") else None
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) and value.keys() <= set(fields) else {}
 
 
 def _input_fields(graph: Any) -> dict[str, Any]:
