@@ -86,6 +86,11 @@ class ParentTask(NamedTuple):
     task: str
 
 
+def delegation(agent: str, task: str) -> dict[str, dict[str, str]]:
+    """The metadata that names the parent task of a request."""
+    return {DELEGATION_URI: {"agent": agent, "task": task}}
+
+
 def add_delegation(request: pb.SendMessageRequest) -> None:
     """Adds the current turn's task to a request as its parent, if there is one."""
     current = CURRENT_DELEGATION.get()

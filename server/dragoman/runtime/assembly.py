@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
+from dragoman.core import trace
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy, Identity
 from dragoman.core.audit import AuditLevel
 from dragoman.core.errors import InvalidParams
@@ -71,6 +72,7 @@ class Operations:
                 task = pb.Task.FromString(await self.cancel.cancel_task(call, request.cancel))
             case "send" if request.send.message.task_id:
                 request.send.configuration.return_immediately = True
+                request.send.metadata.update(trace.delegation(record.agent, record.id))
                 task = pb.SendMessageResponse.FromString(await self.send.send_message(call, request.send)).task
             case _:
                 raise InvalidParams("task_call: set one of get, cancel, and send with a message.task_id")

@@ -17,11 +17,14 @@ from tests.conftest import set_timings
 from tests.eventually import eventually
 
 from dragoman.client.calls import Client, message
+from dragoman.client.operations import Operator
 from dragoman.client.options import CallOptions
+from dragoman.core import trace
 from dragoman.core.task import states
 from dragoman.runtime.scheduler import Backlog
 from dragoman.runtime.timings import Timings
 from dragoman.wiring.app import App
+from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -354,6 +357,26 @@ async def test_of_two_turns_that_write_the_context_state_the_second_fails(opened
 
 def reads(turn: str, number: int, task: str) -> wk.TaskCall:
     return wk.TaskCall(turn_id=turn, number=number, get=pb.GetTaskRequest(id=task))
+
+
+async def test_a_task_that_a_turn_creates_counts_for_the_task_of_the_turn(opened: Open) -> None:
+    async with opened() as app, connected(app) as (fake_worker, client):
+        sending = asyncio.create_task(client.send(message("first")))
+        start = await fake_worker.receive("turn_start")
+        forged = trace.delegation("desk", "other")
+        request = pb.SendMessageRequest(message=message("second", task="chosen"), metadata=forged)
+        await fake_worker.send(task_call=wk.TaskCall(turn_id=start.turn_id, number=1, send=request))
+        await fake_worker.receive("task_call_result")
+        await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
+        inner = await fake_worker.receive("turn_start")
+        await fake_worker.send(usage=wk.Usage(turn_id=inner.turn_id, tokens=7))
+        await fake_worker.end(inner.turn_id)
+        await wait_for_state(client, "chosen", states.COMPLETED)
+        await fake_worker.end(start.turn_id)
+        await sending
+        async with Operator(str(app.grpc)) as operator:
+            (explained,) = (await operator.explain(ops.ExplainRequest(task_id=start.task_id))).tasks
+        assert (explained.tokens, explained.delegated_tokens) == (7, 7)
 
 
 async def test_a_turn_creates_reads_and_cancels_tasks_of_its_caller(opened: Open) -> None:

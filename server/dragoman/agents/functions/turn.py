@@ -346,7 +346,7 @@ class Turn(Incoming):
         this server evaluates it, and only for tasks of the same principal.
         """
         self._turn_context.report_usage(UsageReport())  # makes the runtime read the total before the turn ends
-        return {trace.DELEGATION_URI: {"agent": self._output.agent, "task": self.task_id}}
+        return trace.delegation(self._output.agent, self.task_id)
 
     # Durable steps ------------------------------------------------------------------------------------------------
 

@@ -245,6 +245,8 @@ class RunContext:
         self.cancel_refusal = reason
 
     async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
+        if call.HasField("send"):
+            self.report_usage(UsageReport())  # the usage of the task counts for this one: read it before the turn ends
         return await self._services.call(self.record, self.principal, call)
 
     def report_usage(self, report: UsageReport) -> None:
