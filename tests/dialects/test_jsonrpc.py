@@ -117,13 +117,13 @@ async def test_the_text_of_an_invalid_envelope_is_literal_unless_the_caller_name
 
 
 @pytest.mark.parametrize(
-    ("method", "meant"),
+    ("method", "right"),
     [("sendMessage", "SendMessage"), ("message/sned", "message/send"), ("GetTasks", "GetTask"), ("nope", "")],
 )
 async def test_a_misspelled_method_is_refused_with_the_one_that_is_meant(
-    connections: ServerConnections, method: str, meant: str
+    connections: ServerConnections, method: str, right: str
 ) -> None:
-    expected = f'Method not found: "{method}"' + (f"; did you mean {meant}?" if meant else "")
+    expected = f'Method not found: "{method}"' + (f"; did you mean {right}?" if right else "")
     _, response = await post(connections, call(method), **{"A2A-Version": "1.0"})
     assert response["error"]["message"] == expected
     _, response = await post(connections, call(method))

@@ -63,13 +63,13 @@ async def test_quoted_error_messages_are_sent(tmp_path: Path) -> None:
         done = await server.task()
 
         async def response(path: str, message: object) -> str:
-            quoted = str((await server.ask("POST", path, message)).json["error"]["message"])
-            return quoted.lower()
+            return str((await server.ask("POST", path, message)).json["error"]["message"])
 
         for sentence, path, sent in (
-            ("the task has ended and takes no more messages", "/message:send", {"message": v1("x", taskId=done["id"])}),
+            ("The task has ended and takes no more messages", "/message:send", {"message": v1("x", taskId=done["id"])}),
             ("this agent does not stream", "/still/message:stream", {"message": v1("x")}),
-            ("given twice", "/message:send", b'{"message": {"messageId": "a", "messageId": "b"}}'),
+            ("is given twice in one object", "/message:send", b'{"message": {"messageId": "a", "messageId": "b"}}'),
+            ("an integer must lie between", "/message:send", b'{"message": {"metadata": {"n": 9007199254740993}}}'),
         ):
             assert sentence in PAGE
             assert sentence in await response(path, sent)

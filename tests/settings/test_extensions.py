@@ -218,6 +218,6 @@ def test_libraries_are_installed_from_where_dragoman_came(
         def read_text(self, name: str) -> str | None:
             return record if name == "direct_url.json" else None
 
-    monkeypatch.setattr(extensions.metadata, "distribution", lambda name: Installed())
+    monkeypatch.setattr("importlib.metadata.distribution", lambda name: Installed())
     assert extensions.install_command("dragoman[nats]") == command
     assert extensions.install_command("theirs[all]") == "pip install 'theirs[all]'"

@@ -65,12 +65,12 @@ FOREIGN = (
 """Parameters that Google's clients, grpc-gateway, browsers, proxies and advertisements add."""
 
 
-@pytest.mark.parametrize(("name", "meant"), MISSPELLED.items())
+@pytest.mark.parametrize(("name", "right"), MISSPELLED.items())
 def test_a_misspelled_parameter_is_refused_with_the_one_that_is_meant_where_that_is_wanted(
-    name: str, meant: str
+    name: str, right: str
 ) -> None:
     assert LIST.request({}, [(name, "1")]) == v1.ListTasksRequest()
-    with pytest.raises(InvalidParams, match=f"^{name}: is not a parameter of this method; did you mean {meant}"):
+    with pytest.raises(InvalidParams, match=f"^{name}: is not a parameter of this method; did you mean {right}"):
         Transcoder(v1.ListTasksRequest, JsonDialect("plain"), refuses_misspelled=True).request({}, [(name, "1")])
 
 
