@@ -9,15 +9,24 @@ from functools import partial
 from typing import Any
 
 import pytest
+from google.protobuf import struct_pb2
 from tests.runtime.push.receivers import Stamp
 
 from dragoman.bindings import event_encoders
-from dragoman.bindings.event_encoders import DialectWebhookEncoder, EncodeResults, StreamEncoders
+from dragoman.bindings.event_encoders import (
+    DialectWebhookEncoder,
+    EncodeEvent,
+    EncodeResults,
+    EventEncoder,
+    StreamEncoders,
+)
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import PushConfig
 from dragoman.core.push.delivery import PushRecord
 from dragoman.core.task.log import Event, TaskRef
+from dragoman.core.task.plan import plan
 from dragoman.security.secret_box import AesGcmSecretBox
+from dragoman.testing.fixtures import SESSION, by_runner, chunk, created, new_ref
 from dragoman.wire.dialects import Dialect
 from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -204,6 +213,48 @@ def test_an_sse_frame_has_the_cursor_as_id(encoders: StreamEncoders) -> None:
     assert encoders.sse(event(status_update=UPDATE), False).startswith(f"id: {CURSOR}\ndata: {{".encode())
     without_cursor = Event(2, pb.StreamResponse(status_update=UPDATE).SerializeToString())
     assert encoders.sse(without_cursor, False).startswith(b"data: {")
+
+
+JSON_ENCODERS = {
+    **{f"{name}, SSE": encoders.sse for name, encoders in ENCODERS.items()},
+    **{f"{name}, JSON": encoders.json for name, encoders in ENCODERS.items()},
+    **{
+        name: partial(lambda results, *event: b"".join(results(*event)), getattr(event_encoders, name)())
+        for name in (
+            *("v1_results", "v03_results", "fasta2a_results", "rust_results"),
+            *("shared_fasta2a_results", "shared_rust_results"),
+        )
+    },
+}
+
+
+METADATA = struct_pb2.Struct(fields={"text": struct_pb2.Value(string_value="text")}).SerializeToString()
+
+
+@pytest.mark.parametrize("encode", JSON_ENCODERS.values(), ids=JSON_ENCODERS)
+def test_a_text_chunk_from_memory_and_from_the_store_have_the_same_json(encode: EncodeEvent) -> None:
+    first = plan(None, created(new_ref(), claim=SESSION), 0)
+    texts = ["one", "", 'quoted "two"\n', "one", "\u2028 ☃ 😀", "}", "text"]
+    changes = [
+        *(chunk("a", text, append=number > 0) for number, text in enumerate(texts)),
+        *(replace(chunk("b", text), last_chunk=True) for text in texts),
+        *(replace(chunk("a", text), metadata=METADATA) for text in texts),
+    ]
+    events = plan(first.record, by_runner(first.outcome, *changes), 0).events
+    assert all(event.chunk is not None for event in events)
+    for event in events:
+        stored = replace(event, encodings={}, chunk=None)
+        assert encode(event, False) == encode(stored, False)
+        assert encode(event, True) == encode(stored, True)
+
+
+def test_a_text_chunk_is_encoded_once_for_all_of_its_artifact() -> None:
+    parsed: list[pb.StreamResponse] = []
+    encoder = EventEncoder(lambda response, final: parsed.append(response) or b"{}")  # type: ignore[func-returns-value]
+    first = plan(None, created(new_ref(), claim=SESSION), 0)
+    for event in plan(first.record, by_runner(first.outcome, *(chunk("a", str(n)) for n in range(9))), 0).events:
+        encoder(event, False)
+    assert len(parsed) == 1
 
 
 def test_1_0_over_grpc_is_the_stored_bytes() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -21,21 +22,39 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 _Encode = Callable[[pb.StreamResponse, bool], bytes]
 
 
+_TEXT_MARK: Final = secrets.token_hex(16)  # stands for the text of a chunk, and for nothing else that JSON contains
+
+
 class EventEncoder:
-    """Encodes events in one format, as SSE frames with the cursor as id if `framed`, and caches the result in them."""
+    """Encodes events in one format, as SSE frames with the cursor as id if `framed`, and caches the result in them.
 
-    __slots__ = ("_encode", "_is_framed")
+    In JSON only the first text chunk of an artifact is encoded: the others differ in their text alone (0.5 µs each in
+    place of 4.3).
+    """
 
-    def __init__(self, encode: _Encode, *, framed: bool = False) -> None:
+    __slots__ = ("_encode", "_is_framed", "_is_json")
+
+    def __init__(self, encode: _Encode, *, framed: bool = False, is_json: bool = True) -> None:
         self._encode = encode
         self._is_framed = framed
+        self._is_json = is_json
 
     def __call__(self, event: Event, is_last: bool) -> bytes:
         """The encoded event. `is_last`: it is the last event of its stream, and the dialect marks it."""
         key = (self, is_last)
         data: bytes | None = event.encodings.get(key)
         if data is None:
-            data = self._encode(pb.StreamResponse.FromString(event.data), is_last)
+            if self._is_json and event.chunk is not None and event.chunk[1]:
+                template, text = event.chunk
+                pieces = template.encodings.get(key)
+                if pieces is None:
+                    response = pb.StreamResponse.FromString(event.data)
+                    response.artifact_update.artifact.parts[0].text = _TEXT_MARK
+                    pieces = self._encode(response, is_last).split(orjson.dumps(_TEXT_MARK))
+                    template.encodings[key] = pieces
+                data = orjson.dumps(text).join(pieces)
+            else:
+                data = self._encode(pb.StreamResponse.FromString(event.data), is_last)
             if self._is_framed:
                 data = sse.frame(data, id=event.cursor or None)
             event.encodings[key] = data
@@ -72,7 +91,7 @@ def _stream_encoders(json: _Encode, grpc: EncodeEvent = stored_bytes) -> StreamE
 def _v03_encoders(write: Callable[[pb.StreamResponse, bool], v03_pb.StreamResponse]) -> StreamEncoders:
     return _stream_encoders(
         lambda event, final: _V03_JSON.encode(write(event, final)),
-        EventEncoder(lambda event, final: write(event, final).SerializeToString()),
+        EventEncoder(lambda event, final: write(event, final).SerializeToString(), is_json=False),
     )
 
 

@@ -25,6 +25,7 @@ from dragoman.core.task.log import (
     Appended,
     AppendRejected,
     ArtifactChange,
+    ChunkTemplate,
     Event,
     IncomingMessage,
     StatusChange,
@@ -200,17 +201,12 @@ def _write_artifact(planned: Plan, event: ArtifactChange) -> None:
     record.last_sequence = sequence = record.last_sequence + 1
     content = b"" if event.text is None else event.text.encode()
     parts = event.parts if event.text is None else frames.frame(4, frames.frame(1, content))
-    update = b"".join(
-        (
-            _task_fields(record.id, record.context),
-            frames.frame(3, event.head + parts + event.tail),
-            frames.integer(4, event.append),
-            frames.integer(5, event.last_chunk),
-            frames.submessage(6, event.metadata),
-        )
-    )
-    planned.events.append(Event(sequence, frames.frame(4, update)))
     text = event.text is not None and not event.tail
+    new_template = _chunk_template if text else _artifact_template
+    template = new_template(record.id, record.context, event.head, event.append, event.last_chunk, event.metadata)
+    update = template.before + frames.frame(3, event.head + parts + event.tail) + template.after
+    chunk = (template, event.text or "") if text else None
+    planned.events.append(Event(sequence, frames.frame(4, update), chunk=chunk))
     data = content if text else parts + event.tail
     rows = planned.artifacts
     last = rows[-1] if rows else None
@@ -218,6 +214,17 @@ def _write_artifact(planned: Plan, event: ArtifactChange) -> None:
         last.data += data
     else:
         rows.append(ArtifactRow(event.artifact_id, event.head, sequence, data, text, not event.append))
+
+
+def _artifact_template(
+    task_id: str, context: str, head: bytes, append: bool, last_chunk: bool, metadata: bytes
+) -> ChunkTemplate:
+    after = frames.integer(4, append) + frames.integer(5, last_chunk) + frames.submessage(6, metadata)
+    return ChunkTemplate(_task_fields(task_id, context), after)
+
+
+_chunk_template: Final = lru_cache(maxsize=256)(_artifact_template)
+"""A task has many chunks within a short time."""
 
 
 def _fits(row: ArtifactRow, data: bytes) -> bool:
