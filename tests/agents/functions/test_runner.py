@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
+import itertools
 import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
@@ -15,7 +16,7 @@ import pytest
 from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, status_text
 
 from dragoman import AgentError, Retry, Turn, agent, types
-from dragoman.agents.functions.runner import DeclaredAgent, generic_error_text
+from dragoman.agents.functions.runner import MAX_VALUES_IN_A_ROW, DeclaredAgent, generic_error_text
 from dragoman.agents.functions.threads import DaemonThreadPool
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task import states
@@ -61,12 +62,16 @@ async def test_a_string_returned_after_chunks_is_a_separate_artifact() -> None:
     assert [artifact.parts[0].text for artifact in task.artifacts] == ["streamed", "result"]
 
 
-async def test_an_async_generator_waits_for_room_and_yields_to_the_event_loop() -> None:
+@pytest.mark.parametrize(("ticks", "in_a_row"), [(True, 1), (False, MAX_VALUES_IN_A_ROW)])
+async def test_an_async_generator_yields_to_the_event_loop_when_the_clock_advances_or_after_many_values(
+    ticks: bool, in_a_row: int
+) -> None:
     seen: list[int] = []
+    number_of_values = 2 * MAX_VALUES_IN_A_ROW
 
     @agent
     async def it(turn: Turn) -> AsyncIterator[str]:
-        for n in range(5):
+        for n in range(number_of_values):
             yield str(n)
 
     async def watch(turn_context: RecordingTurnContext) -> None:
@@ -75,11 +80,12 @@ async def test_an_async_generator_waits_for_room_and_yields_to_the_event_loop() 
             await asyncio.sleep(0)
 
     turn_context = RecordingTurnContext("go")
+    turn_context.now = itertools.count().__next__ if ticks else (lambda: 0)
     watching = asyncio.create_task(watch(turn_context))
     await it.take_turn(turn_context)
     watching.cancel()
-    assert turn_context.room.waits == 5
-    assert {1, 2, 3, 4, 5} <= set(seen)
+    assert turn_context.room.waits == number_of_values
+    assert set(seen) - {0} == set(range(in_a_row, number_of_values + 1, in_a_row))
 
 
 async def test_sync_turns_wait_for_a_free_thread() -> None:
