@@ -250,7 +250,12 @@ def test_a_text_chunk_from_memory_and_from_the_store_have_the_same_json(encode: 
 
 def test_a_text_chunk_is_encoded_once_for_all_of_its_artifact() -> None:
     parsed: list[pb.StreamResponse] = []
-    encoder = EventEncoder(lambda response, final: parsed.append(response) or b"{}")  # type: ignore[func-returns-value]
+
+    def encode(response: pb.StreamResponse, final: bool) -> bytes:
+        parsed.append(response)
+        return b"{}"
+
+    encoder = EventEncoder(encode)
     first = plan(None, created(new_ref(), claim=SESSION), 0)
     for event in plan(first.record, by_runner(first.outcome, *(chunk("a", str(n)) for n in range(9))), 0).events:
         encoder(event, False)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import pytest
-from tests.cli.server import Server, clean_environment
+from tests.cli.server import Server, clean_environment, serving
 
 REPORT: Final = """
 import json, sys
@@ -68,3 +70,26 @@ def test_completion_of_ids_imports_the_library_of_the_address_only(served: Serve
     for server, library in ((served.http, "aiohttp"), (served.grpc, "grpc")):
         there = {"COMP_WORDS": "dragoman get ", "DRAGOMAN_SERVER": server}
         assert imported([], candidates, **words, **there) == {library}
+
+
+AGENT: Final = """
+import atexit, sys
+from dragoman import Turn, agent
+
+atexit.register(lambda: print("imported", *sys.modules, file=sys.stderr))
+
+@agent
+async def echo(turn: Turn) -> str:
+    return turn.text
+"""
+
+
+def test_an_idle_server_imports_nothing_that_waits_for_its_first_use(tmp_path: Path) -> None:
+    (tmp_path / "agents.py").write_text(AGENT)
+    with serving("agents.py", "--store", "sqlite:///tasks.db", cwd=tmp_path) as server:
+        server.signal(signal.SIGTERM)
+        imported = set(server.err.until("imported ").split())
+    assert "dragoman.bindings.http.server" in imported
+    libraries = {"a2a", "cryptography", "fasta2a", "jwt", "mcp", "nats", "opentelemetry", "psycopg", "rich"}
+    parts = {"dragoman.agents.upstream.turn", "dragoman.client", "dragoman.extensions.mcp.endpoint"}
+    assert imported & (libraries | parts) == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
@@ -25,6 +26,7 @@ from dragoman.ports.extension import (
 if TYPE_CHECKING:
     from dragoman.bindings.cards import Cards
     from dragoman.bindings.pipeline import Pipeline
+    from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
 
 PATH: Final = "mcp"
 
@@ -90,11 +92,19 @@ async def open_servers(settings: McpSettings, host: AgentHost) -> AsyncIterator[
 
 
 def open_endpoint(settings: McpSettings, pipeline: Pipeline, cards: Cards) -> Callable[[Any, str, str], Awaitable[Any]]:
-    """The function that serves requests to the endpoint."""
-    from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
-    from dragoman.extensions.mcp.endpoint.services import McpServices
+    """The function that serves requests to the endpoint, which the first of them imports: 1.6 MB."""
 
-    return McpEndpoint(McpServices(pipeline, cards, settings.wait, settings.handle_after)).serve
+    @cache
+    def endpoint() -> McpEndpoint:
+        from dragoman.extensions.mcp.endpoint.endpoint import McpEndpoint
+        from dragoman.extensions.mcp.endpoint.services import McpServices
+
+        return McpEndpoint(McpServices(pipeline, cards, settings.wait, settings.handle_after))
+
+    async def serve(request: Any, path: str, tenant: str) -> Any:
+        return await endpoint().serve(request, path, tenant)
+
+    return serve
 
 
 def catalog_entry(spec: AgentSpec, url: str, domain: str) -> Mapping[str, Any]:
