@@ -354,7 +354,7 @@ def _quotable(text: str) -> str:
 
 def is_local(headers: Iterable[tuple[str, str]], options: ServerOptions, connection: CallerConnection) -> bool:
     """Whether a caller is on this machine, and no proxy calls for it."""
-    if isinstance(connection, web.BaseRequest | PlainRequest):
+    if isinstance(connection, PlainRequest | web.BaseRequest):
         return is_local_caller(connection.remote or "", headers, behind_proxy=options.behind_proxy, names_host=True)
     return is_local_caller(connection.peer(), headers, behind_proxy=options.behind_proxy)
 
@@ -368,7 +368,7 @@ LOCAL_ONLY: Final = (
 
 def peer_certificate(connection: CallerConnection) -> bytes:
     """The client's certificate (DER or PEM), verified by the TLS handshake; empty without one."""
-    if isinstance(connection, web.BaseRequest | PlainRequest):
+    if isinstance(connection, PlainRequest | web.BaseRequest):
         ssl_object = connection.transport.get_extra_info("ssl_object") if connection.transport else None
         return (ssl_object.getpeercert(binary_form=True) or b"") if ssl_object is not None else b""
     certificates = connection.auth_context().get("x509_pem_cert") or ()

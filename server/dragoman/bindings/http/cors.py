@@ -62,7 +62,7 @@ class CrossOriginPolicy:
         if self._allows_all:
             return
         if (
-            isinstance(request, web.BaseRequest)  # a plain request has neither header
+            not isinstance(request, PlainRequest)  # a plain request has neither header
             and (_FETCH_SITE_HEADER in headers or "Origin" in headers)
             and headers.get("Origin") not in self._allowed_origins
         ):

@@ -66,7 +66,7 @@ class HttpExchange(RequestExchange[Response | web.StreamResponse]):
         """`path`: percent-encoded. `binding`, `method`, `dialect`, `is_known_method`: as in the request log."""
         log_entry = RequestLogEntry(
             pipeline.options, binding, method, dialect,
-            request_id(request) if isinstance(request, web.BaseRequest) else "", is_known_method=is_known_method,
+            "" if isinstance(request, PlainRequest) else request_id(request), is_known_method=is_known_method,
         )  # fmt: skip
         super().__init__(pipeline, log_entry, request.headers, request, tenant)
         self.request = request

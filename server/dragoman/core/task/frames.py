@@ -50,7 +50,7 @@ def submessage(number: int, payload: bytes) -> bytes:
 
 def integer(number: int, value: int) -> bytes:
     """One integer, enum or bool field; empty for zero."""
-    return _VARINTS[number << 3] + varint(value) if value else b""
+    return _VARINTS[number << 3] + (_VARINTS[value] if value < _CACHED_VARINTS else varint(value)) if value else b""
 
 
 def timestamp(milliseconds: int) -> bytes:

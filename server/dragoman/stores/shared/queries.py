@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 P = ParamSpec("P")
@@ -61,6 +62,7 @@ def change(sql: str, *values: Any) -> Query[int]:
     return count
 
 
+@cache
 def marks(first: int, count: int) -> str:
     """So many arguments, from a number on."""
     return ", ".join(f"?{number}" for number in range(first, first + count))

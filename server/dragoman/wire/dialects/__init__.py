@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import StrEnum
 
 
-class Dialect(Enum):
+class Dialect(StrEnum):
     """A generation of the protocol, as one family of clients uses it."""
 
     V1 = "1.0"  # `lf.a2a.v1`: gRPC, and REST without a version in the path

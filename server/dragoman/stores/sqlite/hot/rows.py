@@ -46,8 +46,11 @@ class SqliteBulkStatement:
         """The text for each number of rows that was needed."""
 
     def run(self, database: Database, rows: Sequence[tuple[Any, ...]]) -> None:
+        if len(rows) == 1 and not self._has_large_value(rows):  # of a lone caller
+            database.execute(self._sql[1], rows[0])
+            return
         for batch in _batches(rows):
-            if self._large and self._has_large_value(batch):
+            if self._has_large_value(batch):
                 self._run_and_clear(database, batch)
             else:
                 self._execute(database, batch)
@@ -85,8 +88,6 @@ class SqliteBulkStatement:
 
 def _batches(rows: Sequence[tuple[Any, ...]]) -> Sequence[Sequence[tuple[Any, ...]]]:
     """Parts of a few sizes."""
-    if len(rows) == 1:
-        return (rows,)
     batches, at = [], 0
     while at < len(rows):
         size = STATEMENT_SIZES[bisect_right(STATEMENT_SIZES, len(rows) - at) - 1]

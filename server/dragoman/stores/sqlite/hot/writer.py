@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sqlite3
 import threading
 import time
@@ -20,7 +21,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Any, Final, Generic, TypeVar
 
 from dragoman.core.counters import CommitCounters
@@ -260,7 +261,7 @@ class Checkpointer:
     ) -> None:
         self._connect = connect
         self._timings = timings
-        self._wal = database.with_name(database.name + "-wal")
+        self._wal = f"{database}-wal"
         self._commits = 0
         self._interval = timings.checkpoint_interval
         self._target_bytes = timings.target_wal_pages * PAGE_BYTES
@@ -297,7 +298,7 @@ class Checkpointer:
 
     def _wal_bytes(self) -> int:
         try:
-            return self._wal.stat().st_size
+            return os.stat(self._wal).st_size
         except FileNotFoundError:
             return 0
 
@@ -487,13 +488,12 @@ class SqliteWriter:
         """Waits for writes, then takes all that are queued, until there are `max_batch`."""
         self._taken = []
         self._arriving = self._queue.get()
-        with suppress(Empty):
-            while self._arriving is not None:
-                self._taken += self._arriving
-                if len(self._taken) >= self._timings.max_batch:
-                    return
-                self._arriving = self._queue.get_nowait()
-            self._open_for_more = False
+        while self._arriving is not None:
+            self._taken += self._arriving
+            if len(self._taken) >= self._timings.max_batch or self._queue.empty():
+                return
+            self._arriving = self._queue.get_nowait()
+        self._open_for_more = False
 
     def _deliver(self) -> None:
         """Delivers what has a result. After a failure it may be called again: a future takes one result."""
