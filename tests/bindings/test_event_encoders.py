@@ -241,7 +241,7 @@ def test_a_text_chunk_from_memory_and_from_the_store_have_the_same_json(encode: 
         *(replace(chunk("a", text), metadata=METADATA) for text in texts),
     ]
     events = plan(first.record, by_runner(first.outcome, *changes), 0).events
-    assert all(event.chunk is not None for event in events)
+    assert sum(event.chunk is not None for event in events) == 3 * (len(texts) - 1)
     for event in events:
         stored = replace(event, encodings={}, chunk=None)
         assert encode(event, False) == encode(stored, False)

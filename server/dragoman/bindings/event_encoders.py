@@ -22,7 +22,8 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 _Encode = Callable[[pb.StreamResponse, bool], bytes]
 
 
-_TEXT_MARK: Final = secrets.token_hex(16)  # stands for the text of a chunk, and for nothing else that JSON contains
+_TEXT_MARK: Final = secrets.token_hex(16)
+_QUOTED_MARK: Final = orjson.dumps(_TEXT_MARK)  # stands for the text of a chunk, and for nothing else in JSON
 
 
 class EventEncoder:
@@ -44,14 +45,13 @@ class EventEncoder:
         key = (self, is_last)
         data: bytes | None = event.encodings.get(key)
         if data is None:
-            if self._is_json and event.chunk is not None and event.chunk[1]:
+            if self._is_json and event.chunk is not None:
                 template, text = event.chunk
                 pieces = template.encodings.get(key)
                 if pieces is None:
                     response = pb.StreamResponse.FromString(event.data)
                     response.artifact_update.artifact.parts[0].text = _TEXT_MARK
-                    pieces = self._encode(response, is_last).split(orjson.dumps(_TEXT_MARK))
-                    template.encodings[key] = pieces
+                    pieces = template.encodings[key] = self._encode(response, is_last).split(_QUOTED_MARK)
                 data = orjson.dumps(text).join(pieces)
             else:
                 data = self._encode(pb.StreamResponse.FromString(event.data), is_last)

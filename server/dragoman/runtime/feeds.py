@@ -292,10 +292,6 @@ class TaskFeeds:
 
     # Counts and polls -----------------------------------------------------------------------------------------------
 
-    def subscriber_count(self, ref: TaskRef) -> int:
-        feed = self.by_task.get(ref)
-        return feed.subscribers if feed else 0
-
     @property
     def subscribers(self) -> int:
         """Subscribers of all tasks in this process: readers, waiting callers, and push deliveries."""
@@ -314,18 +310,12 @@ class TaskFeeds:
         """Reads the versions of followed tasks."""
         if self.by_task:
             waiting = [ref for ref, feed in self.by_task.items() if feed.waiting]
-            versions = await self._versions()
-            for ref, version in versions.items():
-                if feed := self.by_task.get(ref):
-                    feed.observe_version(version)
+            versions = await self._store.last_sequences(list(self.by_task))
+            for ref, feed in self.by_task.items():
+                feed.observe_version(versions.get(ref.key, 0))
             for ref in waiting:  # followed, but no longer in the store: erased by some process
-                if ref not in versions:
+                if ref.key not in versions:
                     self.mark_deleted(ref)
-
-    async def _versions(self) -> dict[TaskRef, int]:
-        refs = list(self.by_task)
-        versions = await self._store.last_sequences(refs)
-        return {ref: versions[ref.key] for ref in refs if ref.key in versions}
 
 
 EventStream = AsyncGenerator[Sequence[Event], None]

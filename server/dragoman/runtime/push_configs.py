@@ -82,7 +82,8 @@ class PushConfigOperations:
         page = pushes[: size or CONFIG_PAGE_SIZE]
         response = pb.ListTaskPushNotificationConfigsResponse(configs=[self._shown(call, push) for push in page])
         if len(page) < len(pushes):
-            response.next_page_token = _write_token(page[-1])
+            token = f"{page[-1].created} {page[-1].config.id}"
+            response.next_page_token = base64.urlsafe_b64encode(token.encode()).decode()
         return response.SerializeToString()
 
     async def delete(self, call: Call, request: pb.DeleteTaskPushNotificationConfigRequest) -> bytes:
@@ -160,10 +161,6 @@ def too_many_configs(rejected: AppendRejected) -> InvalidParams | None:
         f"a task can have at most {configuration.MAX_PUSH_CONFIGS} push configurations; "
         "delete one, or replace one by its id",
     )
-
-
-def _write_token(push: PushRecord) -> str:
-    return base64.urlsafe_b64encode(f"{push.created} {push.config.id}".encode()).decode()
 
 
 def _read_token(token: str) -> tuple[int, str]:

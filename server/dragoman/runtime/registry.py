@@ -168,10 +168,6 @@ class AbsentAgents:
         remote = self.scheduler.queues.remote(agent)
         return NO_WORKER if remote is None or remote.is_worker_backed else UPSTREAM_AWAY
 
-    def _is_away(self, agent: str) -> bool:
-        """Whether an agent is still removed, or absent for too long: it may return meanwhile."""
-        return agent in self._unfinished or agent in self.scheduler.queues.absent_too_long
-
     async def _end_waiting(self, agent: str, status: SystemStatus) -> int:
         count = waiting = 0
         while records := await self.store.ready_tasks((agent,), WAITING_BATCH_SIZE + waiting):
@@ -181,8 +177,8 @@ class AbsentAgents:
                 if not records and len(canceled) > waiting:  # they do not hide the others
                     waiting = len(canceled)
                     continue
-            if not records or not self._is_away(agent):
-                break
+            if not records or not (agent in self._unfinished or agent in self.scheduler.queues.absent_too_long):
+                break  # it may have returned meanwhile
             statuses = [OUTCOME_UNKNOWN if record.ref in canceled else status for record in records]
             ended = await asyncio.gather(*map(self._end, records, statuses))
             count += sum(ended)

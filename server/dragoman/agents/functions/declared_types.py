@@ -121,7 +121,8 @@ def _adapter_and_schema(argument: str, declared: Any, **options: Any) -> tuple[A
         adapter: Any = pydantic.TypeAdapter(declared)
         return adapter, adapter.json_schema(**options)
     except Exception as error:  # pydantic has several, one for each kind of type that it cannot read
-        raise TypeError(f"@agent: {argument}={declared!r} has no JSON Schema: {_first_line(error)}") from error
+        reason, *_ = str(error).splitlines() or [type(error).__name__]
+        raise TypeError(f"@agent: {argument}={declared!r} has no JSON Schema: {reason}") from error
 
 
 def _root_definition(schema: dict[str, Any]) -> dict[str, Any]:
@@ -176,7 +177,3 @@ def _problem_text(problem: Mapping[str, Any]) -> str:
     for step in problem["loc"]:
         path += f"[{step}]" if isinstance(step, int) else f".{step}"
     return f"{path.removeprefix('.') or 'input'}: {problem['msg']}"
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

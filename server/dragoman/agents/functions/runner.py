@@ -131,7 +131,8 @@ class DeclaredAgent(Generic[P, R]):
                     if result is not None:
                         return result
                     attempt = turn_context.attempt
-                    if turn_context.canceled or not _may_repeat(cause, self.retry, attempt):
+                    fails_again = is_a(cause, (StepMismatch, InvalidAgentResponse))
+                    if turn_context.canceled or fails_again or not self.retry.covers(cause, attempt):
                         return self._failed_result(output, cause, error)[0]
                     delay = self.retry.delay(attempt)
                     then = f"; attempt {attempt + 1} of {self.retry.attempts} begins in {delay:g} s"
@@ -208,9 +209,8 @@ def send_value(turn: Turn, value: object) -> Awaitable[None]:
 
 
 MAX_VALUES_IN_A_ROW: Final = 128
-"""Yielded values after which the loop gets its turn, which it also gets when the clock advances by a millisecond: a
-generator that never waits must not block it. A step of the loop, and so a write to the socket and often a commit, for
-each value takes a fifth of a stream's CPU."""
+"""Yielded values after which the loop gets its turn, as it does when the clock advances by a millisecond: a generator
+that never waits must not block it, and an append for each few values takes a third of a stream's CPU."""
 
 
 async def _drain_async(stream: AsyncGenerator[object, None], turn: Turn, clock: Callable[[], int]) -> None:
@@ -287,11 +287,6 @@ def _result_without_failure(output: TurnOutput, cause: BaseException) -> TurnRes
         # The task continued without this run and the store rejects our writes: not a failure of the agent.
         return TurnResult(StatusChange(states.CANCELED))
     return None
-
-
-def _may_repeat(cause: BaseException, retry: Retry, attempt: int) -> bool:
-    """Whether a failed turn is tried again: not where the code would fail in the same way."""
-    return retry.covers(cause, attempt) and not is_a(cause, (StepMismatch, InvalidAgentResponse))
 
 
 def _is_stop_requested(turn_context: TurnContext) -> bool:

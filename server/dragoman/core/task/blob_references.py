@@ -98,7 +98,9 @@ def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
 
     def rewritten(data: bytes, tree: FieldTree) -> bytes:
         rewrite_part = part_of_message if tree is MESSAGE_TREE else part
-        return rewrite_parts(data, tree, _is_large_field, rewrite_part) if len(data) > LARGE_PART_BYTES else data
+        if len(data) <= LARGE_PART_BYTES:
+            return data
+        return rewrite_parts(data, tree, lambda _, begin, end: end - begin > LARGE_PART_BYTES, rewrite_part)
 
     message = change.message
     if message is not None:
@@ -114,10 +116,6 @@ def offload_parts(change: Append, marker: bytes) -> OffloadedChange:
         return OffloadedChange(change, contents)
     blobs = tuple(Blob(digest, len(content)) for digest, content in contents.items())
     return OffloadedChange(replace(change, message=message, events=events, steps=steps, blobs=blobs), contents)
-
-
-def _is_large_field(_: bytes, begin: int, end: int) -> bool:
-    return end - begin > LARGE_PART_BYTES
 
 
 # Restore ---------------------------------------------------------------------------------------------------------
@@ -151,9 +149,6 @@ def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobReso
     if marker not in data:
         return data
 
-    def has_marker(data: bytes, begin: int, end: int) -> bool:
-        return data.find(marker, begin, end) >= 0
-
     def part(data: bytes, at: int) -> bytes:
         found: Sequence[int] = ()
         labels = {FILENAME_FIELD: b"", MEDIA_TYPE_FIELD: b""}
@@ -176,7 +171,7 @@ def restore_parts(data: bytes, tree: FieldTree, marker: bytes, resolve: BlobReso
             added = frames.text(MEDIA_TYPE_FIELD, TEXT_MEDIA_TYPE)
         return data[:start] + frames.frame(number, content) + data[end:] + added
 
-    return rewrite_parts(data, tree, has_marker, part)
+    return rewrite_parts(data, tree, lambda data, begin, end: data.find(marker, begin, end) >= 0, part)
 
 
 BLOB_NAME: Final = re.compile(r"[0-9a-f]{64}")  # the name of a blob in links: its digest

@@ -405,15 +405,13 @@ class Append:
         return self.message is not None and len(self.message.message) > size
 
 
+@dataclass(slots=True, eq=False)
 class ChunkTemplate:
     """The parts that text chunks of one artifact share: everything but the text."""
 
-    __slots__ = ("after", "before", "encodings")
-
-    def __init__(self, before: bytes, after: bytes) -> None:
-        self.before = before  # the serialized TaskArtifactUpdateEvent before its artifact, and after it
-        self.after = after
-        self.encodings: dict[object, list[bytes]] = {}  # by wire form: what stands around the text
+    before: bytes  # the serialized TaskArtifactUpdateEvent before its artifact, and after it
+    after: bytes
+    encodings: dict[object, list[bytes]] = field(default_factory=dict)  # by wire form: what stands around the text
 
 
 @dataclass(slots=True)
@@ -428,7 +426,7 @@ class Event:
     """The position to resume after this event (core/task/cursors.py); empty for a Message, which has no task."""
     encodings: dict[object, Any] = field(default_factory=dict)  # its encodings by wire form, shared by all readers
     chunk: tuple[ChunkTemplate, str] | None = field(default=None, compare=False, repr=False)
-    """Of a text chunk in the memory of its writer: the same as `data`, in a form that is encoded for less."""
+    """A text chunk in its writer's memory: the same as `data`, cheaper to encode."""
 
 
 @dataclass(slots=True)

@@ -181,13 +181,9 @@ def _write_status(planned: Plan, event: StatusChange, now: int) -> None:
         planned.messages.append(MessageRow(record.message_count, ROLE_AGENT, frames.frame(5, event.message), b""))
     if event.state in states.INTERRUPTED:
         record.question = record.status_message
-    update = b"".join(
-        (
-            _task_fields(record.id, record.context),
-            frames.frame(3, _encode_status(event.state, event.message, now)),
-            frames.submessage(4, event.metadata),
-        )
-    )
+    fields = frames.integer(1, event.state) + frames.submessage(2, event.message)
+    status = frames.frame(3, fields + frames.frame(3, frames.timestamp(now)))
+    update = _task_fields(record.id, record.context) + status + frames.submessage(4, event.metadata)
     record.last_sequence += 1
     record.state, record.updated = event.state, now
     record.status_text = ""
@@ -205,7 +201,7 @@ def _write_artifact(planned: Plan, event: ArtifactChange) -> None:
     new_template = _chunk_template if text else _artifact_template
     template = new_template(record.id, record.context, event.head, event.append, event.last_chunk, event.metadata)
     update = template.before + frames.frame(3, event.head + parts + event.tail) + template.after
-    chunk = (template, event.text or "") if text else None
+    chunk = (template, event.text) if text and event.text else None
     planned.events.append(Event(sequence, frames.frame(4, update), chunk=chunk))
     data = content if text else parts + event.tail
     rows = planned.artifacts
@@ -259,10 +255,6 @@ def _update_claim(planned: Plan, now: int) -> None:
 def _task_fields(task_id: str, context: str) -> bytes:
     """Fields 1 and 2 of a Task and of its updates: a task has several of them within a short time."""
     return frames.text(1, task_id) + frames.text(2, context)
-
-
-def _encode_status(state: int, message: bytes, now: int) -> bytes:
-    return frames.integer(1, state) + frames.submessage(2, message) + frames.frame(3, frames.timestamp(now))
 
 
 def encode_task(record: TaskRecord, status_message: bytes, rows: Sequence[bytes], metadata: bytes) -> bytes:

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 from typing import Final
 from urllib.parse import parse_qsl, urlsplit
@@ -236,14 +237,16 @@ class Maintenance:
         if not (selection.task or selection.context):
             return []
         first: list[TaskRecord] = []
+        target = attrgetter("ref" if selection.task else "ref.owner")
         async with aclosing(self.store.erasures.select(selection)) as pages:
             async for records in pages:
                 first = first or records
-                others = [record for record in records if not _same_target(selection, record, first[0])]
+                others = [one for one in records if target(one) != target(first[0])]
                 if others:
-                    field, owners = "task" if selection.task else "context", _describe_owners([first[0], *others])
-                    text = f"belongs to several owners; choose one by --agent, --principal or --scope: {owners}"
-                    raise InvalidParams.field(field, text)
+                    owners = {f"{one.agent} of {one.principal} in {one.ref.owner.scope}" for one in (first[0], *others)}
+                    text = "belongs to several owners; choose one by --agent, --principal or --scope: "
+                    field = "task" if selection.task else "context"
+                    raise InvalidParams.field(field, text + "; ".join(sorted(owners)[:5]))
         return first
 
 
@@ -257,13 +260,3 @@ async def _file_pieces(path: Path) -> AsyncGenerator[bytes, None]:
     with await asyncio.to_thread(path.open, "rb") as file:
         while data := await asyncio.to_thread(file.read, READ_BYTES):
             yield data
-
-
-def _same_target(selection: TaskSelection, one: TaskRecord, other: TaskRecord) -> bool:
-    """Whether both tasks have one owner, and the same task if the selection names one."""
-    return one.ref.owner == other.ref.owner and (not selection.task or one.ref.key == other.ref.key)
-
-
-def _describe_owners(records: list[TaskRecord]) -> str:
-    owners = {f"{record.agent} of {record.principal} in {record.ref.owner.scope}" for record in records}
-    return "; ".join(sorted(owners)[:5])

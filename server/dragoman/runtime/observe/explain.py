@@ -93,7 +93,7 @@ class Explainer:
             session_expires=session_expires,
             here=record.running and record.session == scheduler.session,
             stopping=runner is not None and runner.stop.requested,
-            subscribers=self.feeds.subscriber_count(ref) - self.delivery_count(ref),
+            subscribers=(feed.subscribers if (feed := self.feeds.by_task.get(ref)) else 0) - self.delivery_count(ref),
             free_slots=max(scheduler.runs.free_slots, 0),
             now=store.now(),
             retention_ms=self.retention_age(record.agent, record.state),

@@ -365,10 +365,7 @@ class RunContext:
 
     def _send(self, changes: list[Change], state_update: StateUpdate) -> asyncio.Future[Appended]:
         append = self.build_append(with_working(changes, self.record), state_update)
-        return self._log.append(append, self.on_committed, self._is_output_closed)
-
-    def _is_output_closed(self) -> bool:
-        return self.batch.failed
+        return self._log.append(append, self.on_committed, lambda: self.batch.failed)
 
     def on_committed(self, appended: Appended | None) -> None:
         if appended is None:

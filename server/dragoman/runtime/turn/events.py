@@ -55,7 +55,9 @@ def coalesce_changes(changes: Iterable[Change], limit: int) -> list[Change]:
     for change in changes:
         chunk = _text_chunk(change)
         length = len(chunk.text.encode()) if chunk and chunk.text else 0
-        if chunks and (chunk is None or not _continues(chunks[-1], chunk) or size + length > limit):
+        before = chunks[-1] if chunks else None
+        continues = chunk and chunk.append and before and chunk.artifact_id == before.artifact_id
+        if before and (not continues or before.last_chunk or size + length > limit):
             coalesced.append(_joined_chunk(chunks))
             chunks, size = [], 0
         if chunk is None:
@@ -71,10 +73,6 @@ def _text_chunk(change: Change) -> ArtifactChange | None:
     if isinstance(change, ArtifactChange) and change.text is not None and not change.tail and not change.metadata:
         return change
     return None
-
-
-def _continues(before: ArtifactChange, chunk: ArtifactChange) -> bool:
-    return chunk.append and chunk.artifact_id == before.artifact_id and not before.last_chunk
 
 
 def _joined_chunk(chunks: list[ArtifactChange]) -> ArtifactChange:

@@ -307,7 +307,8 @@ def decide(
             return _pause(result.pause, changes, output.state_update.merged_with(result.state_update), record)
         if not result.pause.error:
             result = TurnResult(stop_status(), state_update=result.state_update)
-    if result.status.state == states.FAILED and _may_retry(stop, lost, record, retries):
+    may_retry = lost is not None or stop.reason in ("drain", "lease_lost")
+    if result.status.state == states.FAILED and may_retry and has_retries_left(record, retries):
         waits = _message(CANCEL_WAITS, record) if stop.reason == "client" else None
         changes = [*changes, retry_status(record.attempt + 1, message=waits)]
         # Without the conversation's state, which might be rejected: the next attempt writes it.
@@ -338,12 +339,6 @@ def _waits_again(result: TurnResult, output: Output, stop: StopToken) -> bool:
         isinstance(output.failure, LeaseLost) and stop.state is not Stop.ENDED_WITHOUT_AGENT
     )
     return stored and result.status.state == states.FAILED and stop.reason in ("", "drain", "lease_lost")
-
-
-def _may_retry(stop: StopToken, lost: WorkerLost | None, record: TaskRecord, retries: int) -> bool:
-    if lost is not None:
-        return has_retries_left(record, retries)
-    return stop.reason in ("drain", "lease_lost") and has_retries_left(record, retries)
 
 
 def has_retries_left(record: TaskRecord, retries: int) -> bool:

@@ -61,8 +61,6 @@ class SqliteBulkStatement:
 
     def _execute(self, database: Database, batch: Sequence[tuple[Any, ...]]) -> sqlite3.Cursor:
         size = len(batch)
-        if size == 1:
-            return database.execute(self._sql[1], batch[0])
         sql = self._sql.get(size)
         if sql is None:
             sql = self._sql[size] = f"{self._before} {self._values(size)} {self._after}"
