@@ -39,7 +39,11 @@ async def still(turn: Turn) -> str:
 @agent(retry=Retry(attempts=2, backoff=0.0))
 async def steps(turn: Turn) -> str:
     """Has steps, one of which fails once."""
-    found = [await turn.step("page", lambda number=number: number) for number in range(2)]
+
+    def read(number: int) -> int:
+        return number
+
+    found = [await turn.step("page", read, number) for number in range(2)]
     if turn.attempt == 1:
         raise ConnectionError("away")
     return str(found)

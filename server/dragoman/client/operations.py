@@ -110,6 +110,7 @@ class Operator:
     list_events = _unary(ops.ListEventsRequest, ops.ListEventsResponse)
     explain = _unary(ops.ExplainRequest, ops.ExplainResponse)
     list_steps = _unary(ops.ListStepsRequest, ops.ListStepsResponse)
+    list_step_contents = _unary(ops.ListStepContentsRequest, ops.ListStepContentsResponse)
     export_audit = _stream(ops.ExportAuditRequest, ops.ExportAuditResponse)
     create_key = _unary(ops.CreateKeyRequest, ops.CreateKeyResponse)
     list_keys = _unary(ops.ListKeysRequest, ops.ListKeysResponse)

@@ -172,8 +172,9 @@ def encode_step(step: StepRecord) -> wk.Step:
     for name in _STEP_TIMES:
         if milliseconds := getattr(step, name):
             getattr(encoded, name).FromMilliseconds(milliseconds)
-    if step.result:
-        encoded.result.MergeFromString(step.result)
+    for content in ("result", "details"):
+        if data := getattr(step, content):
+            getattr(encoded, content).MergeFromString(data)
     return encoded
 
 
@@ -181,8 +182,8 @@ def decode_step(step: wk.Step) -> StepRecord:
     """The step of a message of the worker protocol, unchecked."""
     fields = {name: getattr(step, name) for name in _STEP_FIELDS}
     times = {name: getattr(step, name).ToMilliseconds() for name in _STEP_TIMES}
-    result = step.result.SerializeToString() if step.HasField("result") else b""
-    return StepRecord(state=StepState(step.state), result=result, size=len(step.result.raw), **fields, **times)
+    contents = {name: getattr(step, name).SerializeToString() for name in ("result", "details") if step.HasField(name)}
+    return StepRecord(state=StepState(step.state), size=len(step.result.raw), **contents, **fields, **times)
 
 
 def failed_turn_end(turn_id: str, text: str) -> wk.TurnEnd:

@@ -266,8 +266,11 @@ class Store(Protocol):
     async def hourly_usage(self, query: HourlyUsageQuery) -> HourlyUsage:
         """Sums of the same figures by agent and hour, for the last core.daily_usage.KEPT_HOURS; and times of turns."""
 
-    async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
-        """The steps by turn, the current one last, in the order of their start; `results`: only of the current one."""
+    async def steps(self, task: TaskRef, *, results: bool = False, only: StepRecord | None = None) -> list[StepRecord]:
+        """The steps by turn, the current one last, in the order of their start; `results`: only of the current one.
+
+        `only`: the stored step of the same turn, name and number, with its result.
+        """
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
         """The tasks whose `wake_at` is at most `until` (milliseconds since the epoch), the first one first."""

@@ -20,6 +20,7 @@ from dragoman.core.task import states
 from dragoman.core.task.log import TaskRecord
 from dragoman.core.task.steps import MAX_RESULT_BYTES, NO_POSITION, StepRecord, StepState
 from dragoman.runtime.timings import Timings
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 SOON = Retry(attempts=3, backoff=0.001)
@@ -691,3 +692,62 @@ async def test_a_step_that_raises_is_stored_as_failed_whatever_it_raises(tmp_pat
         task = await here.send()
         (step,) = await steps_of(here, task)
         assert (state(task), step.state) == ("FAILED", StepState.FAILED)
+
+
+# Contents, for operators ------------------------------------------------------------------------------------------
+
+
+async def details_of(here: Harness, task: pb.Task) -> list[wk.StepDetails]:
+    (record,) = await here.store.locate(task.id)
+    steps = await here.store.steps(record.ref, results=True)
+    return [wk.StepDetails.FromString(step.details) for step in steps]
+
+
+async def test_a_step_keeps_its_arguments_by_name_as_they_were_when_it_began(tmp_path: Path) -> None:
+    def search(query: str, *, pages: list[int], **more: object) -> int:
+        pages.append(0)
+        return len(query)
+
+    async def researcher(turn: Turn) -> str:
+        @turn.step
+        async def write(title: str) -> str:
+            return title
+
+        await turn.step("search", search, "tides", pages=[3, 4], sort="new")
+        async with turn.step("pay"):
+            pass
+        return await write("On tides")
+
+    async with open_harness(tmp_path, researcher) as here:
+        details = await details_of(here, await here.send())
+    assert [one.input for one in details] == [
+        '{"query":"tides","pages":[3,4],"more":{"sort":"new"}}', "", '{"title":"On tides"}',
+    ]  # fmt: skip
+
+
+async def test_failed_attempts_keep_their_errors_and_the_last_one_the_frames_of_its_author(tmp_path: Path) -> None:
+    tries = Calls()
+
+    async def fetch(page: int) -> str:
+        tries["fetch"] += 1
+        if tries["fetch"] < 14:
+            raise ConnectionError(f"page {page} failed {tries['fetch']} times: {'x' * 3_000}")
+        return "found"
+
+    async def researcher(turn: Turn) -> str:
+        return await turn.step("fetch", fetch, 7, retry=Retry(attempts=6, backoff=0.001))
+
+    async with open_harness(tmp_path, researcher, retry=SOON) as here:
+        (details,) = await details_of(here, await here.send())
+    assert details.input == '{"page":7}'
+    # The steps' attempts are counted in each run of the turn: 6 of the first, 6 of the second, 1 of the third.
+    assert [one.attempt for one in details.failures] == [4, 5, 6, 1, 2, 3, 4, 5, 6, 1]
+    *earlier, last = details.failures
+    assert {len(one.error) for one in earlier} == {500}
+    assert [one.traceback for one in earlier] == [""] * 9
+    assert last.error.startswith("ConnectionError: page 7 failed 13 times")
+    assert len(last.error) == 2_000
+    assert last.ended.ToMilliseconds() > 0
+    assert len(last.traceback) <= 8_000
+    assert "in fetch\n    raise ConnectionError" in last.traceback
+    assert "dragoman/agents" not in last.traceback

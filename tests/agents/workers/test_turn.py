@@ -67,7 +67,18 @@ async def test_turn_start_has_the_message_and_the_state_of_the_task(opened: Open
 def finished(name: str, number: int = 1, **fields: Any) -> wk.Step:
     """A step whose result is stored."""
     result = pb.Part(raw=b'"found"', media_type="application/json")
-    return wk.Step(name=name, number=number, state=wk.STEP_STATE_DONE, attempt=1, result=result, **fields)
+    details = wk.StepDetails(input='{"query":"tides"}', failures=[wk.StepFailure(attempt=1, error="away")])
+    return wk.Step(
+        **{
+            "name": name,
+            "number": number,
+            "state": wk.STEP_STATE_DONE,
+            "attempt": 1,
+            "result": result,
+            "details": details,
+        }
+        | fields
+    )
 
 
 async def test_steps_are_confirmed_and_come_back_with_the_next_run_of_the_turn(opened: Open) -> None:
@@ -110,6 +121,10 @@ async def test_a_paused_turn_starts_again(opened: Open, error: str, attempt: int
         (finished("a", 0), 'state_update.steps: step "a": number must be 1 or more'),
         (finished("a", position=-2), 'state_update.steps: step "a": position must be -1 or more'),
         (wk.Step(name="a", number=1), 'state_update.steps: step "a": state 0 is not known'),
+        (
+            finished("a", details=wk.StepDetails(input="x" * 131_072)),
+            'state_update.steps: step "a": the details have more than 131072 bytes',
+        ),
     ],
 )
 async def test_an_invalid_step_fails_the_turn(opened: Open, step: wk.Step, rule: str) -> None:

@@ -276,6 +276,7 @@ READS: Final[Mapping[str, NewRequest]] = {
     "Explain": _for_task(ops.ExplainRequest),
     "ListEvents": _for_task(events.ListEventsRequest),
     "ListSteps": _for_task(steps.ListStepsRequest),
+    "ListStepContents": _for_task(steps.ListStepContentsRequest),
     "ListPushConfigs": _for_task(push.ListPushConfigsRequest),
 }
 STREAMS: Final[Mapping[str, NewRequest]] = {

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 
 import aiohttp
 import grpc
 import pytest
 from pydantic import SecretStr
+from tests.bindings.admin.operators import ALICE, OLGA, SCOPE, TENANT_OPERATOR, VERA, Server, running_server
 
 from dragoman import Turn, agent
+from dragoman.bindings.admin import tasks
 from dragoman.bindings.admin.tasks import expand_trace_url, push_config_message
 from dragoman.core.names import Owner
 from dragoman.core.push.configuration import PushConfig
@@ -20,6 +26,7 @@ from dragoman.wiring.app import open_app
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
+from dragoman_pb.dragoman.ops.v1 import steps_pb2 as steps
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as a2a_rpc
 
@@ -124,3 +131,135 @@ def test_events_that_were_given_up_are_not_delivered(cursor: int, given_up: int,
         task=ref, config=config, created=0, last_delivered=cursor, last_sequence=6, given_up_events=given_up
     )
     assert push_config_message(record).delivered == delivered
+
+
+# Contents of steps ------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Book:
+    """A result that JSON does not have."""
+
+    title: str
+    pages: tuple[int, ...] = (1, 2)
+
+
+STEP_RESULTS: Final[dict[str, object]] = {
+    "note": "# Tides\n\n*Twice* a day.",
+    "book": Book("Tides"),
+    "file": b"\x00\x01",
+    "long": "x" * 100_000,
+    "large": ["x" * 1_000] * 2_000,
+}
+
+
+@agent(id="reader", default=True)
+async def reader(turn: Turn) -> str:
+    async def fetch(page: int, token: str) -> object:
+        if (turn.text, page) == ("fail", 1):
+            raise ConnectionError("the library is closed")
+        return list(STEP_RESULTS.values())[page]
+
+    for page, name in enumerate(STEP_RESULTS):
+        await turn.step(name, fetch, page, token="t0p")
+    return "read"
+
+
+async def contents(server: Server, task: str, caller: Mapping[str, str] = OLGA, **fields: Any) -> list[steps.TaskStep]:
+    request = steps.ListStepContentsRequest(task_id=task, **fields)
+    return list((await server.ops.ListStepContents(request, metadata=tuple(caller.items()))).steps)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+async def server(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Server]:
+    in_sqlite = request.param == "sqlite"
+    url: str = f"sqlite:///{tmp_path}/tasks.db" if in_sqlite else request.getfixturevalue("postgres_database")
+    async with running_server(url, [reader]) as running:
+        yield running
+
+
+async def test_steps_have_their_arguments_and_their_results_as_text(server: Server) -> None:
+    task = await server.send("go")
+    found = {step.name: step for step in await contents(server, task)}
+    assert [json.loads(step.details.input)["page"] for step in found.values()] == [0, 1, 2, 3, 4]
+    assert json.loads(found["book"].details.input) == {"page": 1, "token": "(not stored)"}
+    assert found["note"].text == steps.TaskStepText(text="# Tides\n\n*Twice* a day.", media_type="text/markdown")
+    assert found["book"].text.media_type == "application/json"
+    assert found["book"].text.text == '{\n  "title": "Tides",\n  "pages": [\n    1,\n    2\n  ]\n}'
+    assert found["file"].text == steps.TaskStepText(media_type="application/octet-stream", omitted=2)
+    assert (len(found["long"].text.text), found["long"].text.omitted) == (65_536, 34_464)
+    # A result of more than a mebibyte is not parsed.
+    assert found["large"].text.text.startswith('["xxx')
+    assert (len(found["large"].text.text), found["large"].text.omitted) == (
+        65_536,
+        found["large"].result_bytes - 65_536,
+    )
+    assert not any(step.HasField("result") for step in found.values())
+
+
+async def test_one_step_is_read_by_its_name_and_turn(server: Server) -> None:
+    task = await server.send("fail")
+    (failed,) = await contents(server, task, name="book")
+    (attempt,) = failed.details.failures
+    assert (attempt.attempt, attempt.error) == (1, "ConnectionError: the library is closed")
+    assert 'raise ConnectionError("the library is closed")' in attempt.traceback
+    assert not failed.HasField("text")
+    for missing in ({"name": "no"}, {"name": "book", "turn": 1}):
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await contents(server, task, **missing)
+        assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+    async with server.http.get(f"/operations/tasks/{task}/steps/contents?name=note&turn=0", headers=OLGA) as answer:
+        (shown,) = (await answer.json())["steps"]
+    assert shown["text"] == {"text": "# Tides\n\n*Twice* a day.", "mediaType": "text/markdown"}
+
+
+async def test_the_list_of_steps_has_no_contents(server: Server) -> None:
+    task = await server.send("fail")
+    listed = await server.ops.ListSteps(steps.ListStepsRequest(task_id=task), metadata=tuple(VERA.items()))
+    assert [step.error for step in listed.steps] == ["", "ConnectionError: the library is closed"]
+    assert not any(step.details.input or step.details.failures or step.HasField("text") for step in listed.steps)
+
+
+async def test_contents_behind_the_first_mebibyte_are_left_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks, "MAX_CONTENTS_BYTES", 1)
+    task = await server.send("go")
+    first, *rest = await contents(server, task)
+    assert first.text.text
+    assert [(step.details.input, step.text.text, step.text.omitted) for step in rest] == [
+        ("", "", step.result_bytes) for step in rest
+    ]
+    (alone,) = await contents(server, task, name="book")
+    assert alone.text.text
+
+
+@pytest.mark.parametrize(
+    ("caller", "scope", "code"),
+    [
+        (ALICE, "", grpc.StatusCode.PERMISSION_DENIED),  # its owner
+        (VERA, "", grpc.StatusCode.PERMISSION_DENIED),  # a viewer
+        (TENANT_OPERATOR, SCOPE, grpc.StatusCode.NOT_FOUND),
+        (TENANT_OPERATOR, "", grpc.StatusCode.NOT_FOUND),
+    ],
+)
+async def test_contents_of_steps_are_for_operators_of_the_task_as_exports_are(
+    server: Server, caller: Mapping[str, str], scope: str, code: grpc.StatusCode
+) -> None:
+    task = await server.send("fail")
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await contents(server, task, caller, scope=scope)
+    assert caught.value.code() is code
+    assert "library" not in str(caught.value.details())
+    export = server.ops.ExportTask(ops.ExportTaskRequest(task_id=task, scope=scope), metadata=tuple(caller.items()))
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(export))
+    assert caught.value.code() is code
+
+
+async def test_an_export_has_the_stored_contents_of_steps(server: Server) -> None:
+    task = await server.send("fail")
+    export = server.ops.ExportTask(ops.ExportTaskRequest(task_id=task), metadata=tuple(OLGA.items()))
+    note, book = [one.step async for one in export if one.HasField("step")]
+    assert note.result.raw == b'"# Tides\\n\\n*Twice* a day."'
+    assert not note.HasField("text")
+    assert json.loads(book.details.input)["page"] == 1
+    assert len(book.details.failures) == 1

@@ -97,11 +97,14 @@ def sleeping_tasks(database: MemoryDatabase, until: int, limit: int) -> list[Tas
     return sorted(due, key=lambda record: record.wake_at)[:limit]
 
 
-def steps(database: MemoryDatabase, ref: TaskRef, results: bool) -> list[StepRecord]:
+def steps(database: MemoryDatabase, ref: TaskRef, results: bool, only: StepRecord | None) -> list[StepRecord]:
     """See dragoman.ports.Store."""
     rows = database.tasks.get(ref)
     if rows is None:
         return []
+    if only is not None:
+        found = rows.steps.get((only.turn, only.name, only.number))
+        return [] if found is None else [found]
     order = sorted(
         rows.steps.values(),
         key=lambda step: (step.turn == CURRENT_TURN, step.turn, step.started, step.position, step.number),
@@ -109,7 +112,7 @@ def steps(database: MemoryDatabase, ref: TaskRef, results: bool) -> list[StepRec
     shown = []
     for step in order:
         result = step.result if results and step.turn == CURRENT_TURN else b""
-        shown.append(replace(step, result=result))
+        shown.append(replace(step, result=result, details=step.details if results else b""))
     return shown
 
 

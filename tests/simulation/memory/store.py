@@ -180,8 +180,8 @@ class MemoryStore:
     async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
         return await self._read(lambda: self.database.contexts.get((owner, context, agent), ContextState()))
 
-    async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
-        return await self._read(lambda: queries.steps(self.database, task, results))
+    async def steps(self, task: TaskRef, *, results: bool = False, only: StepRecord | None = None) -> list[StepRecord]:
+        return await self._read(lambda: queries.steps(self.database, task, results, only))
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
         return await self._read(lambda: queries.sleeping_tasks(self.database, until, limit))

@@ -1,23 +1,31 @@
-"""Results of steps as bytes: JSON, in which values that JSON does not have are objects with one key, `$kind`."""
+"""Values of steps: results as bytes, and arguments for people.
+
+A stored result is JSON, in which values that JSON does not have are objects with one key, `$kind`.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
+import re
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import partial
 from importlib import import_module
+from math import isfinite
 from pathlib import PurePath
 from typing import Any, Final
 from uuid import UUID
 
 from google.protobuf.message import Message
 
-JSON_MEDIA_TYPE: Final = "application/json"
+from dragoman.core.task.steps import JSON_MEDIA_TYPE
+
 BYTES_MEDIA_TYPE: Final = "application/octet-stream"
 
 
@@ -154,3 +162,71 @@ def _find_class(path: str, base: type) -> Any:
     if not isinstance(found, type) or not issubclass(found, base):
         raise ValueError(f"a stored result is a {path}, which is now another thing")
     return found
+
+
+# For people -----------------------------------------------------------------------------------------------------------
+
+MAX_INPUT_CHARS: Final = 8_000  # characters of the arguments of a step that are stored
+MAX_INPUT_TEXT_CHARS: Final = 2_000  # of one text
+MAX_INPUT_ITEMS: Final = 50  # items of a list or an object
+MAX_INPUT_DEPTH: Final = 8
+
+_SECRET: Final = re.compile(r"passw|secret|token|api_?key|authorization|credential|cookie", re.IGNORECASE)
+"""Names of arguments and keys whose text is not stored."""
+
+
+def encode_input(call: Callable[[], Any] | None) -> str:
+    """The arguments of a step's function as a JSON object, for people; empty if they are not known.
+
+    Values say how much of them is left out. Other objects than JSON's, dataclasses and models are shown as their class.
+    """
+    if not isinstance(call, partial):
+        return ""
+    try:
+        named = inspect.signature(call.func).bind(*call.args, **call.keywords).arguments
+    except Exception:  # of a builtin, of wrong arguments, or of a signature of others
+        named = {str(number): value for number, value in enumerate(call.args, 1)} | call.keywords
+    try:
+        shown = _InputEncoder().encode(dict(named))
+        return json.dumps(shown, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace").decode()
+    except Exception:  # of a value of others
+        return ""
+
+
+class _InputEncoder:
+    """Turns values into bounded JSON."""
+
+    def __init__(self) -> None:
+        self._left = MAX_INPUT_CHARS
+
+    def encode(self, value: Any, depth: int = 0) -> Any:
+        kind: type = type(value)
+        self._left -= 8
+        if isinstance(value, Enum):
+            return value.name
+        if kind is bytes:
+            return f"({len(value):,} bytes)"
+        if kind in (str, float) or kind in _TEXT_TYPES or isinstance(value, PurePath):
+            return value if kind is float and isfinite(value) else self._text(str(value))
+        if kind in _PLAIN_TYPES:
+            return value
+        if hasattr(kind, "__pydantic_validator__"):
+            value = value.__dict__
+        elif dataclasses.is_dataclass(kind):
+            value = {field.name: getattr(value, field.name, None) for field in dataclasses.fields(kind)}
+        if type(value) not in (dict, list, *_COLLECTIONS.values()) or depth == MAX_INPUT_DEPTH:
+            return f"({kind.__name__})"
+        shown: dict[str, Any] = {}
+        for key, item in value.items() if type(value) is dict else enumerate(value):
+            if len(shown) == MAX_INPUT_ITEMS or self._left <= 0:
+                shown["…"] = f"… {len(value) - len(shown)} more"
+                break
+            name = self._text(str(key))
+            is_secret = type(item) in (str, bytes) and _SECRET.search(name)
+            shown[name] = "(not stored)" if is_secret else self.encode(item, depth + 1)
+        return shown if type(value) is dict else list(shown.values())
+
+    def _text(self, text: str) -> str:
+        shown = text[: max(min(self._left, MAX_INPUT_TEXT_CHARS), 0)]
+        self._left -= len(shown)
+        return shown if len(shown) == len(text) else f"{shown}… {len(text) - len(shown):,} more characters"

@@ -19,14 +19,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dragoman.agents.functions.spec import ONCE, Retry
-from dragoman.agents.functions.step_values import UnstorableResult, decode_result, encode_result
+from dragoman.agents.functions.step_values import UnstorableResult, decode_result, encode_input, encode_result
 from dragoman.agents.functions.threads import DaemonThreadPool, outcome_of
-from dragoman.core.exceptions import describe, is_a, text_of
+from dragoman.core.exceptions import describe, format_traceback, is_a, text_of
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.ports import StateUpdate, TurnContext
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.agents")
@@ -34,6 +36,11 @@ log = logging.getLogger("dragoman.agents")
 T = TypeVar("T")
 
 MAX_ERROR_CHARS: Final = 2_000  # characters of an error that are stored
+MAX_EARLIER_ERROR_CHARS: Final = 500  # of an attempt before the last failed one
+MAX_TRACEBACK_CHARS: Final = 8_000
+MAX_FAILURES: Final = 10  # failed attempts of a step that are stored
+
+_OWN_FOLDER: Final = str(Path(__file__).parents[2])  # its frames are left out of tracebacks
 
 SHOW_RUNNING_AFTER: Final = 0.25
 """Seconds after which a step that still runs is stored as running, for people. Shorter ones are stored once."""
@@ -262,6 +269,9 @@ class StepCall(CalledStep[T]):
 
     async def _attempt(self) -> T:
         steps, number = self._steps, 1
+        details = wk.StepDetails.FromString(self._step.details)
+        details.input = encode_input(self._function)
+        self._step = replace(self._step, details=details.SerializeToString())
         while True:
             self._step = replace(
                 self._step, state=StepState.RUNNING, attempt=number, started=self._step.started or steps.clock()
@@ -275,7 +285,7 @@ class StepCall(CalledStep[T]):
                 if not self._retry.covers(error, number):
                     self._fail(error)
                     raise
-                self._step = replace(self._step, error=describe(error)[:MAX_ERROR_CHARS], attempt=number + 1)
+                self._step = replace(self._with_failure(error), attempt=number + 1)
                 self._store_soon(self._step)
                 await asyncio.sleep(self._retry.delay(number))
                 if self._thread is not None:  # a thread goes on after its timeout: attempts do not overlap
@@ -335,9 +345,20 @@ class StepCall(CalledStep[T]):
         return error
 
     def _fail(self, error: BaseException) -> None:
-        text = describe(error)[:MAX_ERROR_CHARS]
-        self._step = replace(self._step, state=StepState.FAILED, error=text, ended=self._steps.clock())
+        self._step = replace(self._with_failure(error), state=StepState.FAILED, ended=self._steps.clock())
         self._store_soon(self._step)
+
+    def _with_failure(self, error: BaseException) -> StepRecord:
+        """The step after a failed attempt."""
+        text, details = describe(error)[:MAX_ERROR_CHARS], wk.StepDetails.FromString(self._step.details)
+        for earlier in details.failures:
+            earlier.error = earlier.error[:MAX_EARLIER_ERROR_CHARS]
+            earlier.ClearField("traceback")
+        del details.failures[: -(MAX_FAILURES - 1)]
+        traceback = format_traceback(error, lambda file: file.startswith(_OWN_FOLDER))[-MAX_TRACEBACK_CHARS:]
+        details.failures.add(attempt=self._step.attempt, error=text, traceback=traceback)
+        details.failures[-1].ended.FromMilliseconds(self._steps.clock())
+        return replace(self._step, error=text, details=details.SerializeToString())
 
     def _store_soon(self, step: StepRecord) -> None:
         """Stores it for people, without waiting for the commit."""

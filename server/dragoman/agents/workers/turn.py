@@ -16,7 +16,14 @@ from dragoman.core.errors import A2AError, InvalidAgentResponse
 from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, ArtifactChange, StatusChange
-from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
+from dragoman.core.task.steps import (
+    MAX_DETAILS_BYTES,
+    MAX_RESULT_BYTES,
+    MAX_STEP_NAME_CHARS,
+    NO_POSITION,
+    StepRecord,
+    StepState,
+)
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, Pause, StateUpdate, TurnContext, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import decode_step, encode_step
@@ -350,6 +357,8 @@ def _checked_step(step: wk.Step) -> StepRecord:
         raise InvalidAgentResponse(f"{field}: state {step.state} is not known")
     if len(step.result.raw) > MAX_RESULT_BYTES:
         raise InvalidAgentResponse(f"{field}: the result has more than {MAX_RESULT_BYTES} bytes")
+    if step.details.ByteSize() > MAX_DETAILS_BYTES:
+        raise InvalidAgentResponse(f"{field}: the details have more than {MAX_DETAILS_BYTES} bytes")
     return replace(decode_step(step), error=step.error[:MAX_PAUSE_ERROR_CHARS])
 
 

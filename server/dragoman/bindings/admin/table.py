@@ -112,6 +112,7 @@ def _rows(cards: Cards, services: AdminServices) -> tuple[AdminOperation, ...]:
         AdminOperation("Explain", tasks.explain, "viewer", limited_grants=True, read_only=True),
         AdminOperation("ListEvents", tasks.list_events, "viewer", limited_grants=True, read_only=True),
         AdminOperation("ListSteps", tasks.list_steps, "viewer", limited_grants=True, read_only=True),
+        AdminOperation("ListStepContents", tasks.list_step_contents, limited_grants=True, read_only=True),
         AdminOperation("ListPushConfigs", tasks.list_push_configs, "viewer", limited_grants=True, read_only=True),
         AdminOperation("Redeliver", tasks.redeliver, limited_grants=True),
         # changes of tasks

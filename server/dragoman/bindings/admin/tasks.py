@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
@@ -21,12 +22,15 @@ from dragoman.core.names import created_of
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord
 from dragoman.core.task import states
 from dragoman.core.task.log import Event
-from dragoman.core.task.steps import StepRecord
+from dragoman.core.task.steps import StepRecord, result_text
 from dragoman.runtime import Runtime
 from dragoman.runtime.observe.explain import Explanation
 from dragoman.wire.dialects import json_v01
 from dragoman_pb.dragoman.ops import v1 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
+
+MAX_CONTENTS_BYTES: Final = 1024 * 1024  # of steps in one response
+MAX_TEXT_CHARS: Final = 64 * 1024  # characters of a result that is shown
 
 MAX_EVENT_LIMIT: Final = 100
 EVENT_HISTORY: Final = 200  # messages that are listed with events
@@ -100,6 +104,21 @@ class TaskOperations:
         steps = await self.runtime.maintenance.steps(fields.task_selection(request))
         return ops.ListStepsResponse(steps=map(step_message, steps))
 
+    async def list_step_contents(
+        self, _: OperatorCall, request: ops.ListStepContentsRequest
+    ) -> ops.ListStepContentsResponse:
+        """Reads one step after the other: their results are large."""
+        response, left = ops.ListStepContentsResponse(), MAX_CONTENTS_BYTES
+        selection = fields.task_selection(request)
+        async with aclosing(self.runtime.maintenance.step_contents(selection, request.name, request.turn)) as steps:
+            async for step in steps:
+                message = step_message(replace(step, result=b"", details=step.details if left > 0 else b""))
+                if step.result:
+                    message.text.CopyFrom(_result_text(step) if left > 0 else ops.TaskStepText(omitted=step.size))
+                left -= message.ByteSize()
+                response.steps.append(message)
+        return response
+
     async def list_push_configs(
         self, _: OperatorCall, request: ops.ListPushConfigsRequest
     ) -> ops.ListPushConfigsResponse:
@@ -147,14 +166,22 @@ def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> ops.En
 
 
 def step_message(step: StepRecord) -> ops.TaskStep:
-    """The message for a durable step; with its result, if that was read."""
+    """The message for a durable step; with its contents, if these were read."""
     message = fields.message_from(
         ops.TaskStep, step, name=step.label, state=ops.TaskStepState.Name(step.state),
-        result_bytes=step.size, result=None,
+        result_bytes=step.size, result=None, details=None, text=None,
     )  # fmt: skip
-    if step.result:
-        message.result.MergeFromString(step.result)
+    for content in ("result", "details"):
+        if data := getattr(step, content):
+            getattr(message, content).MergeFromString(data)
     return message
+
+
+def _result_text(step: StepRecord) -> ops.TaskStepText:
+    part = pb.Part.FromString(step.result)
+    text, kind = result_text(part.raw, part.media_type)
+    shown = text[:MAX_TEXT_CHARS].encode(errors="replace").decode()
+    return ops.TaskStepText(text=shown, media_type=kind, omitted=len(text) - len(shown) if text else step.size)
 
 
 def event_time(event: pb.StreamResponse) -> Timestamp | None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
-from typing import Final
+from typing import Annotated, Final
 
-from dragoman.cli.commands import Command
+from dragoman.cli.commands import Command, flag
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner
 from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
 from dragoman.ids import now_ms
@@ -32,16 +32,28 @@ async def explain(task: TaskId, *, owner: TaskOwner, json: Json = False, target:
             out.line(line)
 
 
-async def list_steps(task: TaskId, *, owner: TaskOwner, json: Json = False, target: ServerTarget) -> None:
+async def list_steps(
+    task: TaskId,
+    *,
+    results: Annotated[bool, flag("--results", "Show arguments, results and tracebacks, for operators.")] = False,
+    owner: TaskOwner,
+    json: Json = False,
+    target: ServerTarget,
+) -> None:
     """List the durable steps of a task: state, attempt, duration, result, error.
 
     For operators. The columns are step, state, attempt, start, duration or end of a pause, bytes of the result, and the
     error of the last failed attempt. The steps of earlier turns of the task come first.
 
-    **Example**: `dragoman steps 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
+    **Examples**: `dragoman steps 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`; with `--results`, to read what each step got
+    and returned
     """
     async with target.operator() as operator:
-        response = await operator.list_steps(ops.ListStepsRequest(task_id=task, **asdict(owner)))
+        response: ops.ListStepsResponse | ops.ListStepContentsResponse
+        if results:
+            response = await operator.list_step_contents(ops.ListStepContentsRequest(task_id=task, **asdict(owner)))
+        else:
+            response = await operator.list_steps(ops.ListStepsRequest(task_id=task, **asdict(owner)))
     out = ConsoleOutput()
     if json:
         for step in response.steps:
@@ -56,6 +68,23 @@ async def list_steps(task: TaskId, *, owner: TaskOwner, json: Json = False, targ
             out.line(f"turn that ended with message {step.turn}" if step.turn else "current turn")
             turn = step.turn
         out.line(_format_step(step, width))
+        for line in _contents(step):
+            out.line(f"    {line}")
+
+
+def _contents(step: ops.TaskStep) -> Iterator[str]:
+    """The contents of a step, below its line; none if these were not read."""
+    if step.details.input:
+        yield f"arguments: {step.details.input}"
+    for failure in step.details.failures:
+        yield f"attempt {failure.attempt} failed at {format_time(failure.ended.ToMilliseconds())}: {failure.error}"
+        yield from failure.traceback.splitlines()
+    if step.HasField("text"):
+        unit = "characters" if step.text.text else "bytes"
+        yield f"result: {step.text.media_type}" + (
+            f", {step.text.omitted:,} {unit} not shown" if step.text.omitted else ""
+        )
+        yield from step.text.text.splitlines()
 
 
 def _format_step(step: ops.TaskStep, width: int) -> str:

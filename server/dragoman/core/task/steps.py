@@ -6,15 +6,20 @@ turn. Steps called by the turn's own code also have a position, because that cod
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from hashlib import sha256
-from typing import Final
+from typing import Any, Final
 
 MAX_STEP_NAME_CHARS: Final = 200
 
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024  # the largest result of a step
+MAX_DETAILS_BYTES: Final = 128 * 1024  # the largest input and errors of a step
+MAX_PARSED_BYTES: Final = 1024 * 1024  # of a result that is parsed to be shown: more would block the event loop
+JSON_MEDIA_TYPE: Final = "application/json"
 CURRENT_TURN: Final = 0  # the turn of the steps that the next run of the turn finds
 
 NO_POSITION: Final = -1  # the position of steps that run in other asyncio tasks or threads than the turn's own code
@@ -50,6 +55,7 @@ class StepRecord:
     result: bytes = b""  # the encoded result: a serialized `lf.a2a.v1.Part` with `raw` and `media_type`
     size: int = 0  # bytes of the result
     error: str = ""  # of the last failed attempt
+    details: bytes = b""  # for people: a serialized `dragoman.worker.v1.StepDetails`
     turn: int = CURRENT_TURN
     """CURRENT_TURN; for steps of an earlier turn the number of the message with which that turn ended."""
 
@@ -57,6 +63,30 @@ class StepRecord:
     def label(self) -> str:
         """Its name, with its number from the second of that name on."""
         return step_label(self.name, self.number)
+
+
+def result_text(data: bytes, media_type: str) -> tuple[str, str]:
+    """A result as text for people, and the text's media type. A string is Markdown; bytes have no text."""
+    is_json = media_type == JSON_MEDIA_TYPE
+    if is_json and len(data) <= MAX_PARSED_BYTES:
+        with suppress(LookupError, TypeError, ValueError, RecursionError):  # of a worker that has other results
+            value = json.loads(data, object_hook=_without_kind)
+            if isinstance(value, str):
+                return value, "text/markdown"
+            return json.dumps(value, indent=2, ensure_ascii=False), media_type
+    return data.decode(errors="replace") if is_json or media_type.startswith("text/") else "", media_type
+
+
+def _without_kind(value: dict[str, Any]) -> Any:
+    """What is in a `$kind` object of `agents/functions/step_values.py`; another object as it is."""
+    kind = next(iter(value)) if len(value) == 1 else ""
+    if kind == "$dict":
+        return {str(key): item for key, item in value[kind]}
+    if kind == "$model":
+        return json.loads(value[kind][1])
+    if kind in ("$enum", "$path", "$dataclass", "$protobuf"):
+        return value[kind][1]
+    return value[kind] if kind.startswith("$") else value
 
 
 def step_label(name: str, number: int) -> str:

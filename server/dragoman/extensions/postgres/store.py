@@ -287,8 +287,8 @@ class PostgresStore:
     async def hourly_usage(self, query: HourlyUsageQuery) -> HourlyUsage:
         return await self._database.read(daily_usage.read_hours, query)
 
-    async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
-        return await self.blobs.steps(await self._database.read(steps.read_steps, task, results))
+    async def steps(self, task: TaskRef, *, results: bool = False, only: StepRecord | None = None) -> list[StepRecord]:
+        return await self.blobs.steps(await self._database.read(steps.read_steps, task, results, only))
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:
         return await self._database.read(steps.sleeping_tasks, until, limit)

@@ -191,6 +191,19 @@ class Maintenance:
             raise TaskNotFound
         return await self.store.steps(records[0].ref)
 
+    async def step_contents(self, selection: TaskSelection, label: str, turn: int) -> AsyncGenerator[StepRecord, None]:
+        """The steps of one task with their results; with a label only this one. Raises as `steps`."""
+        found = not label
+        for record in await self._select_one(selection):
+            for step in await self.store.steps(record.ref):
+                if not label or (step.label, step.turn) == (label, turn):
+                    found = True
+                    for whole in await self.store.steps(record.ref, only=step):
+                        yield whole
+            if found:
+                return
+        raise TaskNotFound
+
     # Push configurations ----------------------------------------------------------------------------------------
 
     async def push_histories(self, record: TaskRecord) -> list[PushHistory]:

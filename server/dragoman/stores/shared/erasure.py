@@ -147,7 +147,7 @@ CONTENT_TABLES: Final = (
     ("messages", ("number",), "1", "length(data) + length(envelope)"),
     ("artifacts", ("artifact",), "1", "length(head)"),
     ("chunks", ("artifact", "sequence"), "1", "length(data)"),
-    ("steps", ("turn", "name", "number"), "0", "length(result)"),
+    ("steps", ("turn", "name", "number"), "0", "length(result) + length(details)"),
 )
 """(table, key columns within a task, amount that a row counts for, bytes of a row), in the order of `ErasureCounts`,
 which counts only the bytes of steps."""

@@ -61,7 +61,9 @@ def records_with_owners(rows: Iterable[Sequence[Any]]) -> list[TaskRecord]:
 
 # Steps ------------------------------------------------------------------------------------------------------------
 
-STEP_COLUMNS: Final = "turn, name, number, position, state, attempt, started, ended, wake_at, size, result, error"
+STEP_COLUMNS: Final = (
+    "turn, name, number, position, state, attempt, started, ended, wake_at, size, result, error, details"
+)
 
 step_values: Final[Values[StepRecord]] = attrgetter(*STEP_COLUMNS.split(", "))
 

@@ -247,8 +247,8 @@ class SqliteStore:
         await self.writer.write_figures()
         return await self._read(daily_usage.read_hours, query)
 
-    async def steps(self, task: TaskRef, *, results: bool = False) -> list[StepRecord]:
-        return await self._read(self.blobs.steps, task, results)
+    async def steps(self, task: TaskRef, *, results: bool = False, only: StepRecord | None = None) -> list[StepRecord]:
+        return await self._read(self.blobs.steps, task, results, only)
 
     async def stats(self) -> StoreStats:
         return await self._read(reads.read_stats, self._clock())

@@ -35,13 +35,18 @@ from dragoman.testing.fixtures import (
     running,
     status,
 )
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
 def finished_step(name: str, number: int = 1, position: int = 0, result: bytes = b"{}") -> StepRecord:
     """Returns a step whose result is stored."""
     part = pb.Part(raw=result, media_type="application/json").SerializeToString()
-    return StepRecord(name, number, position, StepState.DONE, 2, 1_000, 2_000, 0, part, len(result), "ValueError: once")
+    failure = wk.StepFailure(attempt=1, error="ValueError: once", traceback="in line 3")
+    details = wk.StepDetails(input='{"page":3}', failures=[failure]).SerializeToString()
+    return StepRecord(
+        name, number, position, StepState.DONE, 2, 1_000, 2_000, 0, part, len(result), failure.error, details
+    )
 
 
 def with_steps(claimed: Appended, *steps: StepRecord) -> Append:
@@ -81,7 +86,7 @@ class StoreSteps:
         step = finished_step("search")
         appended = await store.append(with_steps(claimed, step))
         assert await store.steps(claimed.record.ref, results=True) == [step]
-        assert await store.steps(claimed.record.ref) == [replace(step, result=b"")]
+        assert await store.steps(claimed.record.ref) == [replace(step, result=b"", details=b"")]
         assert (appended.events, appended.record.last_sequence) == ([], 1)
 
     async def test_a_step_replaces_the_same_one_stored_before(self, store: Store) -> None:
@@ -151,6 +156,18 @@ class StoreSteps:
         past, current = await store.steps(claimed.record.ref, results=True)
         assert (past.turn, past.result, past.size) == (1, b"", 2)
         assert current == finished_step("search", result=b"2")
+
+    async def test_one_step_is_read_with_its_contents_also_of_an_earlier_turn(self, store: Store) -> None:
+        claimed = await running(store)
+        await store.append(with_steps(claimed, finished_step("search"), finished_step("search", 2, 1, bytes(300_000))))
+        await store.append(follow_up(claimed.record.ref, "and that"))
+        await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
+        await store.append(replace(with_steps(claimed, finished_step("search", result=b"2")), last_delivered=2))
+        for listed, result in zip(await store.steps(claimed.record.ref), (b"{}", bytes(300_000), b"2"), strict=True):
+            whole = replace(finished_step("search", listed.number, listed.position, result), turn=listed.turn)
+            assert await store.steps(claimed.record.ref, only=listed) == [whole]
+        assert await store.steps(claimed.record.ref, only=finished_step("other")) == []
+        assert await store.steps(new_ref(), only=finished_step("search")) == []
 
     async def test_steps_are_erased_with_their_task(self, store: Store) -> None:
         claimed = await running(store)

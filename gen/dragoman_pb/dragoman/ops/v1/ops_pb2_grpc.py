@@ -170,6 +170,11 @@ class OpsServiceStub(object):
                 request_serializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsResponse.FromString,
                 _registered_method=True)
+        self.ListStepContents = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListStepContents',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepContentsRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepContentsResponse.FromString,
+                _registered_method=True)
         self.Redeliver = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/Redeliver',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_push__pb2.RedeliverRequest.SerializeToString,
@@ -428,6 +433,14 @@ class OpsServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListStepContents(self, request, context):
+        """Lists durable steps with their contents: arguments, result, failed attempts with tracebacks. Errors: NOT_FOUND for an
+        unknown task or step, INVALID_ARGUMENT for an id that several tasks have.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Redeliver(self, request, context):
         """Restarts deliveries: of undelivered events, including dead letters, or of all events from one on. Errors: NOT_FOUND
         for an unknown task or configuration, INVALID_ARGUMENT for an id that several tasks have.
@@ -621,6 +634,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.ListSteps,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsResponse.SerializeToString,
+            ),
+            'ListStepContents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListStepContents,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepContentsRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepContentsResponse.SerializeToString,
             ),
             'Redeliver': grpc.unary_unary_rpc_method_handler(
                     servicer.Redeliver,
@@ -1322,6 +1340,33 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/ListSteps',
             dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListStepContents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListStepContents',
+            dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepContentsRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_steps__pb2.ListStepContentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -149,6 +149,10 @@ class OpsServiceStub:
     """Lists the durable steps of one task. Errors: NOT_FOUND for an unknown task, INVALID_ARGUMENT for an id that several
     tasks have.
     """
+    ListStepContents: _grpc.UnaryUnaryMultiCallable[_steps_pb2.ListStepContentsRequest, _steps_pb2.ListStepContentsResponse]
+    """Lists durable steps with their contents: arguments, result, failed attempts with tracebacks. Errors: NOT_FOUND for an
+    unknown task or step, INVALID_ARGUMENT for an id that several tasks have.
+    """
     Redeliver: _grpc.UnaryUnaryMultiCallable[_push_pb2.RedeliverRequest, _push_pb2.RedeliverResponse]
     """Restarts deliveries: of undelivered events, including dead letters, or of all events from one on. Errors: NOT_FOUND
     for an unknown task or configuration, INVALID_ARGUMENT for an id that several tasks have.
@@ -292,6 +296,10 @@ class OpsServiceAsyncStub(OpsServiceStub):
     ListSteps: _aio.UnaryUnaryMultiCallable[_steps_pb2.ListStepsRequest, _steps_pb2.ListStepsResponse]  # type: ignore[assignment]
     """Lists the durable steps of one task. Errors: NOT_FOUND for an unknown task, INVALID_ARGUMENT for an id that several
     tasks have.
+    """
+    ListStepContents: _aio.UnaryUnaryMultiCallable[_steps_pb2.ListStepContentsRequest, _steps_pb2.ListStepContentsResponse]  # type: ignore[assignment]
+    """Lists durable steps with their contents: arguments, result, failed attempts with tracebacks. Errors: NOT_FOUND for an
+    unknown task or step, INVALID_ARGUMENT for an id that several tasks have.
     """
     Redeliver: _aio.UnaryUnaryMultiCallable[_push_pb2.RedeliverRequest, _push_pb2.RedeliverResponse]  # type: ignore[assignment]
     """Restarts deliveries: of undelivered events, including dead letters, or of all events from one on. Errors: NOT_FOUND
@@ -577,6 +585,16 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_steps_pb2.ListStepsResponse, _abc.Awaitable[_steps_pb2.ListStepsResponse]]:
         """Lists the durable steps of one task. Errors: NOT_FOUND for an unknown task, INVALID_ARGUMENT for an id that several
         tasks have.
+        """
+
+    @_abc_1.abstractmethod
+    def ListStepContents(
+        self,
+        request: _steps_pb2.ListStepContentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_steps_pb2.ListStepContentsResponse, _abc.Awaitable[_steps_pb2.ListStepContentsResponse]]:
+        """Lists durable steps with their contents: arguments, result, failed attempts with tracebacks. Errors: NOT_FOUND for an
+        unknown task or step, INVALID_ARGUMENT for an id that several tasks have.
         """
 
     @_abc_1.abstractmethod

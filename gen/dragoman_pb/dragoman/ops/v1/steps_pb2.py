@@ -22,23 +22,30 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from ....dragoman.worker.v1 import worker_pb2 as dragoman_dot_worker_dot_v1_dot_worker__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from ....lf.a2a.v1 import a2a_pb2 as lf_dot_a2a_dot_v1_dot_a2a__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ragoman/ops/v1/steps.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"u\n\x10ListStepsRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\"D\n\x11ListStepsResponse\x12/\n\x05steps\x18\x01 \x03(\x0b\x32\x19.dragoman.ops.v1.TaskStepR\x05steps\"\x81\x03\n\x08TaskStep\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x34\n\x05state\x18\x02 \x01(\x0e\x32\x1e.dragoman.ops.v1.TaskStepStateR\x05state\x12\x12\n\x04turn\x18\x03 \x01(\x04R\x04turn\x12\x18\n\x07\x61ttempt\x18\x04 \x01(\rR\x07\x61ttempt\x12\x34\n\x07started\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07started\x12\x30\n\x05\x65nded\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05\x65nded\x12\x33\n\x07wake_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x06wakeAt\x12!\n\x0cresult_bytes\x18\x08 \x01(\x04R\x0bresultBytes\x12\x14\n\x05\x65rror\x18\t \x01(\tR\x05\x65rror\x12\'\n\x06result\x18\n \x01(\x0b\x32\x0f.lf.a2a.v1.PartR\x06result*\xa1\x01\n\rTaskStepState\x12\x1f\n\x1bTASK_STEP_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17TASK_STEP_STATE_RUNNING\x10\x01\x12\x18\n\x14TASK_STEP_STATE_DONE\x10\x02\x12\x1a\n\x16TASK_STEP_STATE_FAILED\x10\x03\x12\x1c\n\x18TASK_STEP_STATE_SLEEPING\x10\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ragoman/ops/v1/steps.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1f\x64ragoman/worker/v1/worker.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"u\n\x10ListStepsRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\"\xa4\x01\n\x17ListStepContentsRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x12\n\x04name\x18\x05 \x01(\tR\x04name\x12\x12\n\x04turn\x18\x06 \x01(\x04R\x04turn\"K\n\x18ListStepContentsResponse\x12/\n\x05steps\x18\x01 \x03(\x0b\x32\x19.dragoman.ops.v1.TaskStepR\x05steps\"D\n\x11ListStepsResponse\x12/\n\x05steps\x18\x01 \x03(\x0b\x32\x19.dragoman.ops.v1.TaskStepR\x05steps\"\xef\x03\n\x08TaskStep\x12\x12\n\x04name\x18\x01 \x01(\tR\x04name\x12\x34\n\x05state\x18\x02 \x01(\x0e\x32\x1e.dragoman.ops.v1.TaskStepStateR\x05state\x12\x12\n\x04turn\x18\x03 \x01(\x04R\x04turn\x12\x18\n\x07\x61ttempt\x18\x04 \x01(\rR\x07\x61ttempt\x12\x34\n\x07started\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07started\x12\x30\n\x05\x65nded\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05\x65nded\x12\x33\n\x07wake_at\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x06wakeAt\x12!\n\x0cresult_bytes\x18\x08 \x01(\x04R\x0bresultBytes\x12\x14\n\x05\x65rror\x18\t \x01(\tR\x05\x65rror\x12\'\n\x06result\x18\n \x01(\x0b\x32\x0f.lf.a2a.v1.PartR\x06result\x12\x39\n\x07\x64\x65tails\x18\x0b \x01(\x0b\x32\x1f.dragoman.worker.v1.StepDetailsR\x07\x64\x65tails\x12\x31\n\x04text\x18\x0c \x01(\x0b\x32\x1d.dragoman.ops.v1.TaskStepTextR\x04text\"[\n\x0cTaskStepText\x12\x12\n\x04text\x18\x01 \x01(\tR\x04text\x12\x1d\n\nmedia_type\x18\x02 \x01(\tR\tmediaType\x12\x18\n\x07omitted\x18\x03 \x01(\x04R\x07omitted*\xa1\x01\n\rTaskStepState\x12\x1f\n\x1bTASK_STEP_STATE_UNSPECIFIED\x10\x00\x12\x1b\n\x17TASK_STEP_STATE_RUNNING\x10\x01\x12\x18\n\x14TASK_STEP_STATE_DONE\x10\x02\x12\x1a\n\x16TASK_STEP_STATE_FAILED\x10\x03\x12\x1c\n\x18TASK_STEP_STATE_SLEEPING\x10\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, __name__, _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TASKSTEPSTATE']._serialized_start=680
-  _globals['_TASKSTEPSTATE']._serialized_end=841
-  _globals['_LISTSTEPSREQUEST']._serialized_start=102
-  _globals['_LISTSTEPSREQUEST']._serialized_end=219
-  _globals['_LISTSTEPSRESPONSE']._serialized_start=221
-  _globals['_LISTSTEPSRESPONSE']._serialized_end=289
-  _globals['_TASKSTEP']._serialized_start=292
-  _globals['_TASKSTEP']._serialized_end=677
+  _globals['_TASKSTEPSTATE']._serialized_start=1160
+  _globals['_TASKSTEPSTATE']._serialized_end=1321
+  _globals['_LISTSTEPSREQUEST']._serialized_start=135
+  _globals['_LISTSTEPSREQUEST']._serialized_end=252
+  _globals['_LISTSTEPCONTENTSREQUEST']._serialized_start=255
+  _globals['_LISTSTEPCONTENTSREQUEST']._serialized_end=419
+  _globals['_LISTSTEPCONTENTSRESPONSE']._serialized_start=421
+  _globals['_LISTSTEPCONTENTSRESPONSE']._serialized_end=496
+  _globals['_LISTSTEPSRESPONSE']._serialized_start=498
+  _globals['_LISTSTEPSRESPONSE']._serialized_end=566
+  _globals['_TASKSTEP']._serialized_start=569
+  _globals['_TASKSTEP']._serialized_end=1064
+  _globals['_TASKSTEPTEXT']._serialized_start=1066
+  _globals['_TASKSTEPTEXT']._serialized_end=1157
 # @@protoc_insertion_point(module_scope)

@@ -204,7 +204,7 @@ class StateUpdate(_message.Message):
     def __init__(self, task_state: _Optional[str] = ..., context_state: _Optional[str] = ..., task_metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., steps: _Optional[_Iterable[_Union[Step, _Mapping]]] = ...) -> None: ...
 
 class Step(_message.Message):
-    __slots__ = ("name", "number", "position", "state", "attempt", "started", "ended", "wake_at", "result", "error")
+    __slots__ = ("name", "number", "position", "state", "attempt", "started", "ended", "wake_at", "result", "error", "details")
     NAME_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
@@ -215,6 +215,7 @@ class Step(_message.Message):
     WAKE_AT_FIELD_NUMBER: _ClassVar[int]
     RESULT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    DETAILS_FIELD_NUMBER: _ClassVar[int]
     name: str
     number: int
     position: int
@@ -225,7 +226,28 @@ class Step(_message.Message):
     wake_at: _timestamp_pb2.Timestamp
     result: _a2a_pb2.Part
     error: str
-    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., position: _Optional[int] = ..., state: _Optional[_Union[StepState, str]] = ..., attempt: _Optional[int] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., wake_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result: _Optional[_Union[_a2a_pb2.Part, _Mapping]] = ..., error: _Optional[str] = ...) -> None: ...
+    details: StepDetails
+    def __init__(self, name: _Optional[str] = ..., number: _Optional[int] = ..., position: _Optional[int] = ..., state: _Optional[_Union[StepState, str]] = ..., attempt: _Optional[int] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., ended: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., wake_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., result: _Optional[_Union[_a2a_pb2.Part, _Mapping]] = ..., error: _Optional[str] = ..., details: _Optional[_Union[StepDetails, _Mapping]] = ...) -> None: ...
+
+class StepDetails(_message.Message):
+    __slots__ = ("input", "failures")
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    input: str
+    failures: _containers.RepeatedCompositeFieldContainer[StepFailure]
+    def __init__(self, input: _Optional[str] = ..., failures: _Optional[_Iterable[_Union[StepFailure, _Mapping]]] = ...) -> None: ...
+
+class StepFailure(_message.Message):
+    __slots__ = ("attempt", "ended", "error", "traceback")
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
+    attempt: int
+    ended: _timestamp_pb2.Timestamp
+    error: str
+    traceback: str
+    def __init__(self, attempt: _Optional[int] = ..., ended: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
 
 class Committed(_message.Message):
     __slots__ = ("turn_id", "number")

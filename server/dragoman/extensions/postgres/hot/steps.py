@@ -13,11 +13,11 @@ from dragoman.stores.shared.rows import STEP_COLUMNS, TABLE_RECORD_COLUMNS, reco
 
 WRITE_STEPS: Final = insert_statement(
     "steps",
-    "iyitiiiiiiiiyt",
+    "iyitiiiiiiiiyty",
     f"owner, task, {STEP_COLUMNS}",
     "ON CONFLICT (owner, task, turn, name, number) DO UPDATE SET position = excluded.position, state = excluded.state,"
     " attempt = excluded.attempt, started = excluded.started, ended = excluded.ended, wake_at = excluded.wake_at,"
-    " size = excluded.size, result = excluded.result, error = excluded.error",
+    " size = excluded.size, result = excluded.result, error = excluded.error, details = excluded.details",
 )
 """Rows of the owner's number, the task's key and STEP_COLUMNS, each step once."""
 
@@ -26,9 +26,11 @@ END_TURN: Final = "UPDATE steps SET turn = $3 WHERE owner = $1 AND task = $2 AND
 
 _SELECT_STEPS: Final = """
 SELECT {columns} FROM owners o JOIN steps s ON s.owner = o.owner
-WHERE o.scope = $1 AND o.principal = $2 AND s.task = $3 ORDER BY s.turn = 0, s.turn, s.started, s.position, s.number
+WHERE o.scope = $1 AND o.principal = $2 AND s.task = $3 {only}
+ORDER BY s.turn = 0, s.turn, s.started, s.position, s.number
 """
-_WITHOUT_RESULT: Final = STEP_COLUMNS.replace("result", "''::bytea")
+_ONLY: Final = "AND s.turn = $4 AND s.name = $5 AND s.number = $6"
+_WITHOUT_RESULT: Final = STEP_COLUMNS.replace("result", "''::bytea").replace("details", "''::bytea")
 _WITH_RESULT: Final = STEP_COLUMNS.replace("result", f"CASE WHEN turn = {CURRENT_TURN} THEN result ELSE ''::bytea END")
 _SLEEPING_TASKS: Final = f"""
 SELECT o.scope, o.principal, t.task, {TABLE_RECORD_COLUMNS} FROM tasks t JOIN owners o ON o.owner = t.owner
@@ -36,10 +38,12 @@ WHERE t.wake_at > 0 AND t.wake_at <= $1 ORDER BY t.wake_at LIMIT $2
 """
 
 
-async def read_steps(connection: Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
-    """The steps of a task, those of the current turn last; with `results`, these have their stored results."""
-    sql = _SELECT_STEPS.format(columns=_WITH_RESULT if results else _WITHOUT_RESULT)
-    return [step_from_row(row) for row in await connection.fetch(sql, ref.owner.scope, ref.owner.principal, ref.key)]
+async def read_steps(connection: Connection, ref: TaskRef, results: bool, only: StepRecord | None) -> list[StepRecord]:
+    """See dragoman.ports.Store."""
+    columns = STEP_COLUMNS if only else _WITH_RESULT if results else _WITHOUT_RESULT
+    sql = _SELECT_STEPS.format(columns=columns, only=_ONLY if only else "")
+    values = (ref.owner.scope, ref.owner.principal, ref.key, *((only.turn, only.name, only.number) if only else ()))
+    return [step_from_row(row) for row in await connection.fetch(sql, *values)]
 
 
 async def sleeping_tasks(connection: Connection, until: int, limit: int) -> list[TaskRecord]:

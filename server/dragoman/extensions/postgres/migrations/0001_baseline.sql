@@ -412,7 +412,8 @@ CREATE TABLE delegated_usage (
     PRIMARY KEY (owner, task)
 ) PARTITION BY RANGE (task);
 
--- Durable steps of turns (core/task/steps.py). `turn` is 0 for the current turn; `result` is a serialized Part.
+-- Durable steps of turns (core/task/steps.py). `turn` is 0 for the current turn; `result` is a serialized Part,
+-- `details` a serialized StepDetails.
 CREATE TABLE steps (
     owner    bigint NOT NULL,
     task     bytea  NOT NULL,
@@ -428,6 +429,7 @@ CREATE TABLE steps (
     size     bigint NOT NULL,
     result   bytea  NOT NULL,
     error    text   NOT NULL,
+    details  bytea  NOT NULL,
     PRIMARY KEY (owner, task, turn, name, number)
 ) PARTITION BY RANGE (task);
 

@@ -213,8 +213,10 @@ class SqliteBlobRestorer(BlobRestorer):
             stored.message = self.restore(stored.message, blob_references.MESSAGE_TREE, unlimited_budget())
         return found
 
-    def steps(self, connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
-        found = task_tables.read_steps(connection, ref, results)
+    def steps(
+        self, connection: sqlite3.Connection, ref: TaskRef, results: bool, only: StepRecord | None
+    ) -> list[StepRecord]:
+        found = task_tables.read_steps(connection, ref, results, only)
         for step in found:
             if self._marker in step.result:
                 step.result = self.restore(step.result, blob_references.PART_TREE, unlimited_budget())

@@ -179,16 +179,17 @@ def usage_of(connection: sqlite3.Connection, owner: int, key: bytes) -> Usage:
 
 
 WRITE_STEPS: Final = SqliteBulkStatement(
-    f"INSERT OR REPLACE INTO steps (owner, task, {rows.STEP_COLUMNS})", 14, large=(12,)
+    f"INSERT OR REPLACE INTO steps (owner, task, {rows.STEP_COLUMNS})", 15, large=(12, 14)
 )
 """Rows of the owner's number, the task's key and STEP_COLUMNS."""
 
 END_TURN: Final = "UPDATE steps SET turn = ? WHERE owner = ? AND task = ? AND turn = 0"  # keeps its steps
 _SELECT_STEPS: Final = """
 SELECT {columns} FROM owners o JOIN steps s ON s.owner = o.owner
-WHERE o.scope = ? AND o.principal = ? AND s.task = ? ORDER BY s.turn = 0, s.turn, s.started, s.position, s.number
+WHERE o.scope = ? AND o.principal = ? AND s.task = ? {only} ORDER BY s.turn = 0, s.turn, s.started, s.position, s.number
 """
-_WITHOUT_RESULT: Final = rows.STEP_COLUMNS.replace("result", "x''")
+_ONLY: Final = "AND s.turn = ? AND s.name = ? AND s.number = ?"
+_WITHOUT_RESULT: Final = rows.STEP_COLUMNS.replace("result", "x''").replace("details", "x''")
 _WITH_RESULT: Final = rows.STEP_COLUMNS.replace("result", f"iif(turn = {CURRENT_TURN}, result, x'')")
 _SLEEPING_TASKS: Final = f"""
 SELECT o.scope, o.principal, t.task, {rows.TABLE_RECORD_COLUMNS}
@@ -197,10 +198,14 @@ WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?
 """
 
 
-def read_steps(connection: sqlite3.Connection, ref: TaskRef, results: bool) -> list[StepRecord]:
-    """The steps of a task, those of the current turn last; with `results`, these have their stored results."""
-    sql = _SELECT_STEPS.format(columns=_WITH_RESULT if results else _WITHOUT_RESULT)
-    return [rows.step_from_row(row) for row in connection.execute(sql, (ref.owner.scope, ref.owner.principal, ref.key))]
+def read_steps(
+    connection: sqlite3.Connection, ref: TaskRef, results: bool, only: StepRecord | None
+) -> list[StepRecord]:
+    """See dragoman.ports.Store."""
+    columns = rows.STEP_COLUMNS if only else _WITH_RESULT if results else _WITHOUT_RESULT
+    sql = _SELECT_STEPS.format(columns=columns, only=_ONLY if only else "")
+    values = (ref.owner.scope, ref.owner.principal, ref.key, *((only.turn, only.name, only.number) if only else ()))
+    return [rows.step_from_row(row) for row in connection.execute(sql, values)]
 
 
 def sleeping_tasks(connection: sqlite3.Connection, until: int, limit: int) -> list[TaskRecord]:

@@ -360,7 +360,8 @@ CREATE TABLE delegated_usage (
     PRIMARY KEY (owner, task)
 ) WITHOUT ROWID;
 
--- Durable steps of turns (core/task/steps.py). `turn` is 0 for the current turn; `result` is a serialized Part.
+-- Durable steps of turns (core/task/steps.py). `turn` is 0 for the current turn; `result` is a serialized Part,
+-- `details` a serialized StepDetails.
 CREATE TABLE steps (
     owner    INTEGER NOT NULL,
     task     BLOB    NOT NULL,
@@ -376,6 +377,7 @@ CREATE TABLE steps (
     size     INTEGER NOT NULL,
     result   BLOB    NOT NULL,
     error    TEXT    NOT NULL,
+    details  BLOB    NOT NULL,
     PRIMARY KEY (owner, task, turn, name, number)
 ) WITHOUT ROWID;
 
