@@ -15,6 +15,7 @@ from tests.console.served import Stage, staged
 from tests.console.test_looks import issues
 
 from dragoman import Turn, agent
+from dragoman.ports import Agent
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as rpc
 
@@ -32,10 +33,10 @@ async def long(turn: Turn) -> AsyncIterator[str]:
 
 
 @asynccontextmanager
-async def two_callers(browser: str, folder: Path) -> AsyncIterator[tuple[Stage, dict[str, str]]]:
+async def two_callers(browser: str, folder: Path, *agents: Agent) -> AsyncIterator[tuple[Stage, dict[str, str]]]:
     """A console whose user is not signed in yet; yields the keys of a caller, a viewer, and an operator too."""
     async with (
-        staged(browser, folder, long, token=SecretStr("boss"), api_keys=True) as stage,
+        staged(browser, folder, long, *agents, token=SecretStr("boss"), api_keys=True) as stage,
         grpc.aio.insecure_channel(str(stage.app.grpc)) as channel,
     ):
         keys = {"boss": "boss"}

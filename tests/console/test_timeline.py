@@ -28,7 +28,7 @@ ROWS: Final = (
 )
 BARS: Final = (
     "Object.fromEntries([...document.querySelectorAll('.timeline tbody tr')].map(row => [row.dataset.kind + "
-    "(row.cells[0].querySelector('a')?.innerText ?? ''), [...row.querySelectorAll('rect')].map(bar => "
+    "(row.cells[0].querySelector('a, button')?.innerText ?? ''), [...row.querySelectorAll('rect')].map(bar => "
     "['x', 'width'].map(name => parseFloat(bar.getAttribute(name))))]))"
 )
 
@@ -109,14 +109,79 @@ async def test_the_parts_of_a_task_are_rows_in_the_order_of_time(browser: str, t
         await page.see("in 2 turns", ".totals")
         await page.becomes("document.querySelector('.totals a').href", f"https://jaeger.example/?task={task}")
         # Rows lead to what they show.
-        for kind, place in (("step", "tab=execution"), ("delivery", "tab=pushes"), ("turn", "tab=wire&event=")):
+        for kind, place in (("delivery", "tab=pushes"), ("turn", "tab=wire&event=")):
             assert place in await page.run(f"document.querySelector('.timeline [data-kind={kind}] a').hash")
-        await page.run("document.querySelector('.timeline [data-kind=step] a').focus()")
-        await page.press("Enter")
-        await page.see("write", ".steps")
-        await page.click("[data-tab=timeline]")
         await page.click(".timeline [data-kind=delegated] a")
         await page.see("help", "[data-kind=user]")
+
+
+def reader() -> Agent:
+    """An agent with steps whose contents differ."""
+
+    @agent(id="reader", name="Reader", description="Reads")
+    async def reader(turn: Turn) -> str:
+        def fetch(page: int, api_key: str) -> str:
+            if turn.text == "fail":
+                raise ConnectionError(f"page {page} is closed")
+            return "# Found\n\nOn **page** 7."
+
+        await turn.step("list", lambda: {"pages": [7], "cover": "blue"})
+        await turn.step("fetch", fetch, 7, api_key="s3cret", retry=Retry(attempts=2, backoff=0.001))
+        await turn.step("scan", lambda: bytes(2_000))
+        return "read"
+
+    return reader
+
+
+CALLS: Final = "performance.getEntriesByType('resource').filter(one => one.name.includes('/steps/contents')).length"
+
+
+async def test_a_row_of_a_step_opens_to_what_it_got_and_returned(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, reader()) as stage:
+        page = stage.page
+        task = str((await stage.put("go", "reader"))["id"])
+        await stage.to(f"#/tasks/reader/{task}?tab=timeline")
+        await page.see("scan", ".timeline")
+        assert await page.run(CALLS) == 0  # contents are not loaded with the list
+        await page.run("document.querySelectorAll('.opener')[1].focus()")
+        await page.press("Enter")
+        await page.see("Found", ".contents .markdown h1, .contents .markdown .h1")
+        assert "page" in (shown := await page.text(".contents .json"))
+        assert "(not stored)" in shown
+        assert await page.run(CALLS) == 1
+        await page.press("Enter")
+        await page.until("!document.querySelector('.contents')")
+        await page.click(".opener", "list")
+        await page.see("cover", ".contents")
+        await page.see("None", ".contents")  # it has no arguments
+        await page.click(".opener", "scan")
+        await page.see("2.0 KiB of application/octet-stream, which is not text", ".timeline")
+        for colors in ("light", "dark"):
+            await page.prefer(colors)
+            assert await issues(page, *(OF_COLORS if colors == "dark" else ())) == [], colors
+        await page.view(380, 800)
+        assert await page.run(TOO_WIDE) == []
+
+
+async def test_a_row_of_a_failed_step_opens_to_its_attempts_and_frames(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, reader()) as stage:
+        page = stage.page
+        task = str((await stage.put("fail", "reader"))["id"])
+        await stage.to(f"#/tasks/reader/{task}?tab=timeline")
+        await page.click(".opener", "fetch")
+        await page.see("Failed attempts", ".contents")
+        await page.see("ConnectionError: page 7 is closed", ".contents li:first-child")
+        await page.see('raise ConnectionError(f"page {page} is closed")', ".contents .traceback")
+        await page.view(320, 800)
+        assert await page.run(TOO_WIDE) == []
+
+
+async def test_viewers_are_told_that_contents_are_for_operators(browser: str, tmp_path: Path) -> None:
+    async with two_callers(browser, tmp_path, reader()) as (stage, keys):
+        task = (await posted(stage, keys["ann"], "go", "reader"))["id"]
+        await opens(stage, keys["watcher"], f"#/tasks/reader/{task}?tab=timeline")
+        await stage.page.click(".opener", "fetch")
+        await stage.page.see("Operators see arguments, result and tracebacks here.", ".contents")
 
 
 async def test_time_in_the_queue_is_shown_and_a_running_bar_grows(browser: str, tmp_path: Path) -> None:

@@ -204,6 +204,24 @@ export interface TaskStep {
   wakeAt?: string;
   resultBytes?: string;
   error?: string;
+  /** With contents. */
+  details?: { input?: string; failures?: StepFailure[] };
+  text?: StepText;
+}
+
+/** A failed attempt of a step. Only the last one has a traceback. */
+export interface StepFailure {
+  attempt?: number;
+  ended: string;
+  error?: string;
+  traceback?: string;
+}
+
+/** The result of a step for people. `omitted`: characters, of bytes their number, that are left out. */
+export interface StepText {
+  text?: string;
+  mediaType?: string;
+  omitted?: string;
 }
 
 export interface PushAttempt {

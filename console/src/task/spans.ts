@@ -28,6 +28,7 @@ export interface Span extends Interval {
   /** The event with which it began. */
   event?: number;
   delegated?: DelegatedTask;
+  step?: TaskStep;
 }
 
 interface StatusEvent {
@@ -129,7 +130,15 @@ function statuses(lines: readonly Line[]): StatusEvent[] {
 }
 
 /** The phases with the steps and delegated tasks of each turn below it. */
-export function nestInTurns(phaseSpans: readonly Span[], parts: readonly Span[]): Span[] {
+export function nestInTurns(phases: readonly Span[], parts: readonly Span[]): Span[] {
+  const phaseSpans = phases.map((span) => ({ ...span }));
+  for (const [index, turn] of phaseSpans.entries()) {
+    const queued = phaseSpans[index - 1];
+    if (turn.kind !== "turn" || queued?.kind !== "queued") continue;
+    // The event of a turn's begin is written after the begin: a step that began before it belongs to the turn, too.
+    const first = parts.find((part) => part.from >= queued.from && part.from < turn.from);
+    if (first) turn.from = queued.to = first.from;
+  }
   const turns = phaseSpans.filter((span) => span.kind === "turn");
   const all: Span[] = [];
   // A step may begin in the millisecond before the status of its turn.
@@ -164,6 +173,7 @@ export function stepSpans(steps: readonly TaskStep[], isRunning: boolean, ended:
       to: Math.max(from, to),
       open: isOpen && !(until && until < now),
       failed: /FAILED/.test(step.state),
+      step: step.wakeAt ? undefined : step,
       note: [(step.attempt ?? 1) > 1 ? `attempt ${step.attempt}` : "", step.error ?? ""].filter(Boolean).join(": "),
     };
   });

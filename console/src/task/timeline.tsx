@@ -1,5 +1,6 @@
 // The waterfall of a task: a table of what happened, when and for how long, with bars over a common time axis.
 
+import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ErrorMessage } from "../shared/components";
 import { formatDuration, formatIsoTime, now, plural } from "../shared/format";
@@ -11,6 +12,7 @@ import { explainTask } from "../tasks/task_finder";
 import type { TaskProjection } from "./projection";
 import { pollIntervalMs, readPushConfigs } from "./push_configs";
 import { Axis, delegatedSpans, deliverySpans, nestInTurns, phaseSpans, stepSpans, type Interval, type Span } from "./spans";
+import { StepContents } from "./step_contents";
 import { useSteps } from "./steps";
 
 /** Milliseconds between two calls while the task works. Each call is audited. */
@@ -73,13 +75,15 @@ function OperatorTimeline({
   const spans = [...nestInTurns(ownSpans, parts), ...deliverySpans(pushes.value?.configs ?? [])];
   return (
     <>
-      <Waterfall spans={spans} ended={!isRunning} trace={explanation.traceUrl} />
+      <Waterfall spans={spans} ended={!isRunning} explanation={explanation} />
       <ErrorMessage error={steps.error ?? pushes.error} />
     </>
   );
 }
 
-function Waterfall({ spans, ended, trace }: { spans: readonly Span[]; ended: boolean; trace?: string }) {
+/** The rows and bars. `explanation`: for operators, who may open steps. */
+function Waterfall({ spans, ended, explanation }: { spans: readonly Span[]; ended: boolean; explanation?: Explanation }) {
+  const trace = explanation?.traceUrl;
   const [showsAll, setShowsAll] = useState(false);
   const waitingSpans = spans.filter((span) => span.kind === "waiting");
   const [from, to] = [Math.min(...spans.map((span) => span.from)), Math.max(...spans.map((span) => span.to))];
@@ -135,7 +139,7 @@ function Waterfall({ spans, ended, trace }: { spans: readonly Span[]; ended: boo
         </thead>
         <tbody role="rowgroup">
           {shown.map((span, index) => (
-            <Row key={index} span={span} axis={axis} />
+            <Row key={span.step ? `${span.step.turn ?? ""}/${span.name}` : index} span={span} axis={axis} explanation={explanation} />
           ))}
         </tbody>
       </table>
@@ -187,7 +191,31 @@ const KIND_PREFIXES: Record<Span["kind"], string> = {
   delegated: "task of",
 };
 
-function Row({ span, axis }: { span: Span; axis: Axis }) {
+function Row({ span, axis, explanation }: { span: Span; axis: Axis; explanation?: Explanation }) {
+  const { step } = span;
+  const [isOpen, setIsOpen] = useState(false);
+  if (!step || !explanation) return <SpanRow span={span} axis={axis} />;
+  const toggle = (
+    <button type="button" class="plain opener" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
+      {span.name}
+    </button>
+  );
+  return (
+    <>
+      <SpanRow span={span} axis={axis} toggle={toggle} />
+      {isOpen && (
+        <tr role="row" class="contents">
+          <td role="cell" colSpan={4}>
+            <StepContents explanation={explanation} step={step} />
+          </td>
+        </tr>
+      )}
+    </>
+  );
+}
+
+/** `toggle`: the button that opens what the row is about, in place of a link. */
+function SpanRow({ span, axis, toggle }: { span: Span; axis: Axis; toggle?: ComponentChildren }) {
   const { kind, name, depth, from, to, open, failed, note } = span;
   const link = linkOf(span);
   const prefix = KIND_PREFIXES[kind];
@@ -195,7 +223,7 @@ function Row({ span, axis }: { span: Span; axis: Axis }) {
     <tr role="row" data-kind={kind} data-depth={depth}>
       <th scope="row" role="rowheader">
         {prefix && <span class="faint">{prefix} </span>}
-        {link ? <a href={link}>{name}</a> : name}
+        {toggle ?? (link ? <a href={link}>{name}</a> : name)}
         {failed && <span class="bad"> failed</span>}
         {note && <small class={failed ? "bad" : "faint"}>{note}</small>}
       </th>
@@ -237,7 +265,7 @@ function linkOf(span: Span): string {
   const { path, query } = route.value;
   const to = (tab: string, event = "") => href(path, { ...Object.fromEntries(query), tab, event });
   if (span.delegated) return href(["tasks", tenantOf(span.delegated.scope, span.delegated.agent), span.delegated.taskId]);
-  if (span.kind === "step" || span.kind === "pause") return to("execution");
+  if (span.kind === "pause") return to("execution");
   if (span.kind === "delivery") return to("pushes");
   return span.event ? to("wire", String(span.event)) : "";
 }
