@@ -103,7 +103,7 @@ async def test_the_parts_of_a_task_are_rows_in_the_order_of_time(browser: str, t
         (first,), (waiting,), (second,) = bars["turnTurn 1"], bars["waitingWaiting for an answer"], bars["turnTurn 2"]
         assert waiting[0] == pytest.approx(first[0] + first[1], abs=1)
         assert second[0] == pytest.approx(waiting[0] + waiting[1], abs=1)
-        for name in ("stepload", "delegatedhelper", "stepwrite"):
+        for name in ("stepstep load", "delegatedhelper", "stepstep write"):
             ((begins, width),) = bars[name]
             assert second[0] - 1 <= begins <= begins + width <= second[0] + second[1] + 1
         await page.see("in 2 turns", ".totals")

@@ -101,7 +101,7 @@ function AgentRow({ agent, activity, overview, workers, refresh }: AgentRowProps
       </th>
       {overview && <ActivityCells activity={activity} />}
       {overview && <TimeCells activity={activity} columns={AGENT_TIMES} />}
-      {workers !== undefined && <td>{workers ? <WorkersCell agent={workers} /> : <Zero>–</Zero>}</td>}
+      {workers !== undefined && <td data-label="Workers">{workers ? <WorkersCell agent={workers} /> : <Zero>–</Zero>}</td>}
       <td class="row-actions">
         <span>
           {activity && <PauseSwitch agent={activity} refresh={refresh} />}
@@ -125,16 +125,16 @@ function ActivityCells({ activity }: { activity: AgentActivity | undefined }) {
       <td>
         <Sparkline title={`${activity.name}: ${formatNumber(all)} ended, ${formatNumber(failed)} failed`} series={outcomeSeries(activity.hours)} />
       </td>
-      <td>
+      <td data-label="In the queue">
         <TaskCountLink tasks={activity.queued} link={taskListHref(activity.id, "SUBMITTED")} />
       </td>
-      <td>
+      <td data-label="Running">
         <TaskCountLink tasks={activity.running} link={taskListHref(activity.id, "WORKING")} />
       </td>
-      <td>
+      <td data-label="Waiting">
         <TaskCountLink tasks={activity.waiting} link={taskListHref(activity.id, "INPUT_REQUIRED")} />
       </td>
-      <td class={failed ? "failed" : undefined}>
+      <td data-label="Failed" class={failed ? "failed" : undefined}>
         <FailedCount agent={activity.id} failed={failed} all={all} />
       </td>
     </>

@@ -1,16 +1,18 @@
 // The frame around the pages: navigation, credentials and shortcuts.
 
+import { useEffect, useState } from "preact/hooks";
 import { AgentsPage } from "../agents/agents_page";
 import { OverviewPage } from "../overview/overview_page";
 import { agents, catalogError } from "../shared/agents";
 import { signInRequest } from "../shared/api";
 import { ErrorMessage } from "../shared/components";
 import { EmptyState, Page, useTitle } from "../shared/page";
-import { route, section, selectedTask } from "../shared/route";
+import { replaceRoute, route, section, selectedTask } from "../shared/route";
 import { canViewAll } from "../shared/sign_in";
 import { NewTask } from "../task/compose/new_task";
 import { TaskView } from "../task/task_view";
 import { listTitle } from "../tasks/filters";
+import { findTenant } from "../tasks/task_finder";
 import { TaskList } from "../tasks/task_list";
 import { UsagePage } from "../usage/usage_page";
 import { WebhooksPage } from "../webhooks/webhooks_page";
@@ -80,8 +82,10 @@ function SectionContent({ section }: { section: string }) {
   switch (section) {
     case "overview":
       return <OverviewPage />;
-    case "tasks":
-      return <TasksSection />;
+    case "tasks": {
+      const [, id, ...rest] = route.value.path;
+      return id && rest.length === 0 ? <TaskById key={id} id={id} /> : <TasksSection />;
+    }
     case "new":
       return agents.value ? <NewTask /> : null;
     case "agents":
@@ -111,6 +115,31 @@ function TasksSection() {
         </div>
       )}
     </div>
+  );
+}
+
+/** An address with the id of a task and without its agent, as people type it: leads to the task if there is one. */
+function TaskById({ id }: { id: string }) {
+  const [error, setError] = useState<unknown>();
+  const [isMissing, setIsMissing] = useState(false);
+  const known = agents.value;
+  useEffect(() => {
+    if (!known) return;
+    findTenant(
+      id,
+      known.map((agent) => agent.id),
+    ).then((tenant) => (tenant ? replaceRoute(["tasks", tenant, id], Object.fromEntries(route.value.query)) : setIsMissing(true)), setError);
+  }, [id, !known]);
+  if (error) return <ErrorMessage error={error} />;
+  if (!isMissing) return null;
+  return (
+    <Page title="Task not found">
+      <EmptyState title={`You see no task with the id ${id}.`}>
+        <p>
+          It may belong to another principal, or it was erased. <a href="#/tasks">See all tasks</a>
+        </p>
+      </EmptyState>
+    </Page>
   );
 }
 

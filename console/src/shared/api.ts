@@ -69,7 +69,13 @@ export async function request(path: string, { method, body, headers, signal }: R
 
 /** Returns the JSON response to a call. Throws as `request` does. */
 export async function call<T>(path: string, options?: RequestOptions): Promise<T> {
-  return (await (await request(path, options)).json()) as T;
+  const response = await request(path, options);
+  try {
+    return (await response.json()) as T;
+  } catch (error) {
+    if (options?.signal?.aborted) throw error;
+    throw new ApiError(response.status, "The answer is not JSON. A proxy in front of the server may have sent it.");
+  }
 }
 
 async function readError(response: Response): Promise<ApiError> {

@@ -90,3 +90,11 @@ export function formatPercent(part: number, whole: number): string {
   const value = (part / whole) * 100;
   return value < 0.1 ? "<0.1 %" : `${Number(value.toFixed(value < 10 ? 1 : 0))} %`;
 }
+
+/** A text without the marks of Markdown, which would be noise in one line. */
+export function withoutMarkdown(text: string): string {
+  return text
+    .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1")
+    .replaceAll(/(\*\*|__|`)(?=\S)(.+?)\1/g, "$2")
+    .replaceAll(/^\s*(#{1,6}|>|[-*])\s+/gm, "");
+}

@@ -40,8 +40,8 @@ export function navigate(path: readonly string[], query: Record<string, string> 
 }
 
 /** Shows another view in place of this one, without a history entry. */
-export function replaceRoute(path: readonly string[]): void {
-  history.replaceState(null, "", href(path));
+export function replaceRoute(path: readonly string[], query: Record<string, string> = {}): void {
+  history.replaceState(null, "", href(path, query));
   route.value = parseHash();
 }
 

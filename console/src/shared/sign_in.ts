@@ -103,7 +103,7 @@ export async function signInWithToken(token: string): Promise<void> {
 export async function loadCaller(): Promise<void> {
   try {
     const identity = await call<Caller>("console/caller");
-    caller.value = accessToken.value ? identity : null;
+    caller.value = accessToken.value && identity?.grants ? identity : null;
   } catch (error) {
     caller.value = null;
     if (!(error instanceof ApiError)) throw error;

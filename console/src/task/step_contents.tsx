@@ -30,18 +30,18 @@ export function StepContents({ explanation, step }: StepContentsProps) {
   const { input, failures = [] } = value.details ?? {};
   return (
     <>
-      <h3>Arguments</h3>
-      <Arguments input={input} />
       {failures.length > 0 && (
         <>
-          <h3>Failed attempts {failures.length > 1 && <span class="count">{failures.length}</span>}</h3>
+          <h3>Failed attempts {failures.length > 1 && <span class="count">{failures.length}, the last one first</span>}</h3>
           <ol>
-            {failures.map((failure, index) => (
+            {failures.toReversed().map((failure, index) => (
               <Failure key={index} failure={failure} />
             ))}
           </ol>
         </>
       )}
+      <h3>Arguments</h3>
+      <Arguments input={input} />
       {value.state === "TASK_STEP_STATE_DONE" && (
         <>
           <h3>

@@ -5,7 +5,7 @@ import { agentName } from "../shared/agents";
 import { ApiError } from "../shared/api";
 import { CopyableValue, ErrorMessage, StateLabel, Tabs } from "../shared/components";
 import { Parts } from "../shared/content/parts";
-import { shortId } from "../shared/format";
+import { shortId, withoutMarkdown } from "../shared/format";
 import { isWaiting, stateText } from "../shared/messages";
 import { useKnownQuery, useTitle } from "../shared/page";
 import { href, route, updateQuery } from "../shared/route";
@@ -45,7 +45,7 @@ export function TaskView({ tenant, id }: { tenant: string; id: string }) {
   const principal = follower.principal.value;
   const error = follower.error.value;
   const notFound = error instanceof ApiError && error.status === 404;
-  const title = projection.requestText || `Task ${shortId(id)}`;
+  const title = withoutMarkdown(projection.requestText) || `Task ${shortId(id)}`;
   useTitle([title.slice(0, MAX_TITLE_LENGTH), ...(known ? [stateText(projection.state)] : [])].join(" · "));
   // What operators ask of the tasks of others is where the time went; callers read the answer.
   const defaultTab = notFound ? "execution" : caller.value && canViewAll.value ? "timeline" : "conversation";

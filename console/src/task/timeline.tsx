@@ -197,7 +197,7 @@ function Row({ span, axis, explanation }: { span: Span; axis: Axis; explanation?
   if (!step || !explanation) return <SpanRow span={span} axis={axis} />;
   const toggle = (
     <button type="button" class="plain opener" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
-      {span.name}
+      <span class="faint">step</span> {span.name}
     </button>
   );
   return (
@@ -222,7 +222,7 @@ function SpanRow({ span, axis, toggle }: { span: Span; axis: Axis; toggle?: Comp
   return (
     <tr role="row" data-kind={kind} data-depth={depth}>
       <th scope="row" role="rowheader">
-        {prefix && <span class="faint">{prefix} </span>}
+        {prefix && !toggle && <span class="faint">{prefix} </span>}
         {toggle ?? (link ? <a href={link}>{name}</a> : name)}
         {failed && <span class="bad"> failed</span>}
         {note && <small class={failed ? "bad" : "faint"}>{note}</small>}

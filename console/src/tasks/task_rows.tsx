@@ -3,7 +3,7 @@
 import { useRef } from "preact/hooks";
 import { agentName } from "../shared/agents";
 import { StateLabel, TimeSince } from "../shared/components";
-import { formatCompact, formatCost as price, formatDuration, now, shortId } from "../shared/format";
+import { formatCompact, formatCost as price, formatDuration, now, shortId, withoutMarkdown } from "../shared/format";
 import { isTerminal } from "../shared/messages";
 import { href, selectedTask } from "../shared/route";
 import { DEFAULT_SCOPE, scopeOf } from "../shared/tenant";
@@ -94,7 +94,7 @@ function TaskTableRow({ row, columns, selection }: { row: TaskRow; columns: Colu
   const { tenant, task, principal, tokens, cost, changed } = row;
   const selected = selectedTask.value?.id === task.id && selectedTask.value.tenant === tenant;
   const note = withoutMarkdown(statusTextOf(row));
-  const title = row.summary || note || `Task ${shortId(task.id)}`;
+  const title = withoutMarkdown(row.summary) || note || `Task ${shortId(task.id)}`;
   const scope = scopeOf(tenant);
   return (
     <tr aria-current={selected ? "true" : undefined} data-state={task.status.state.replace("TASK_STATE_", "")}>
@@ -155,14 +155,6 @@ function Duration({ row: { created, changed, task } }: { row: TaskRow }) {
   if (!created || !changed) return <span class="faint">–</span>;
   if (isTerminal(task.status.state)) return <>{formatDuration(Math.max(0, changed - created))}</>;
   return <span class="faint">{formatDuration(Math.floor(Math.max(0, now.value - created) / 1000) * 1000)}</span>;
-}
-
-/** A text without the marks of Markdown, which would be noise in one line. */
-function withoutMarkdown(text: string): string {
-  return text
-    .replaceAll(/\[([^\]]*)\]\([^)]*\)/g, "$1")
-    .replaceAll(/(\*\*|__|`)(?=\S)(.+?)\1/g, "$2")
-    .replaceAll(/^\s*(#{1,6}|>|[-*])\s+/gm, "");
 }
 
 /** The last names of a resource name: those before them are often the same. */
