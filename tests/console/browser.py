@@ -153,8 +153,8 @@ class Page:
         await self.command("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": colors}])
 
     async def picture(self) -> bytes:
-        """Returns a screenshot as PNG."""
-        return base64.b64decode((await self.command("Page.captureScreenshot", format="png"))["data"])
+        """Returns a screenshot as WebP."""
+        return base64.b64decode((await self.command("Page.captureScreenshot", format="webp", quality=80))["data"])
 
     # ---- content
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import linecache
 import os
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +23,10 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
 DOCS: Final = Path(__file__).resolve().parents[2] / "docs" / "images"
+SCHEMES: Final = ("light", "dark")
+SCALE: Final = 2
+"""Pixels of a picture for one of the page, in each direction: for screens that people have."""
+
 MOST: Final = 200_000
 """Maximum bytes of a screenshot; they are part of every clone."""
 
@@ -53,6 +59,7 @@ REPORT: Final = (
 )
 
 ORDERS: Final = ("4500018112", "4500018140", "none of them")
+AUTHORS_FILE: Final = "/app/agents/research.py"
 HOOK: Final = "https://erp.example/hooks/invoices"
 ADDRESS: Final[list[str]] = []
 """The gRPC address of the server, for agents that call others."""
@@ -116,6 +123,9 @@ async def research(turn: Turn) -> None:
             raise failures.pop()
         return await read(0.5, "letters from 1871 to 1902 " * 90)
 
+    # The picture shows a path like that of an author's project.
+    linecache.cache[AUTHORS_FILE] = (0, None, linecache.getlines(__file__), AUTHORS_FILE)
+    search_archive.__code__ = search_archive.__code__.replace(co_filename=AUTHORS_FILE)
     topic = await turn.step("topic", lambda: turn.text)
     await turn.step("plan", read, 0.4, f"Read three sources about {topic}. " * 4)
     await asyncio.gather(*(turn.step("read", read, 0.3 * number, topic * 50 * number) for number in (1, 2, 3)))
@@ -177,45 +187,38 @@ async def take(browser: str, folder: Path) -> None:
         await caller.send("invoices", {"text": "4500018140"}, task=shown, wait=False)
         address = f"http://{app.http}/console#/tasks/invoices/{shown}"
         await page.view(1280, 760)
-        for name, colors, width, height in (
-            ("console-light", "light", 1280, 760),
-            ("console-dark", "dark", 1280, 760),
-            ("console-phone", "light", 380, 760),
-        ):
-            await page.prefer(colors)
-            await page.view(width, height)
+
+        async def show(place: str, text: str, within: str) -> None:
             await page.go("about:blank")
-            await page.go(address)
-            await page.see("former contract", ".conversation")
-            await page.until("document.querySelectorAll('.conversation > [data-kind=user]').length === 2")
+            await page.go(place)
+            await page.see(text, within)
             await page.until(f"document.querySelectorAll('.list tbody tr').length === {len(LISTED) + 9}")
-            await _save(page, name)
-        await page.prefer("light")
-        await page.view(1280, 760)
-        await page.go("about:blank")
-        await page.go(f"{address}?tab=timeline")
-        await page.see("check the prices", ".timeline")
-        await page.until("document.querySelectorAll('.timeline [data-kind=delivery] rect').length > 2")
-        await _save(page, "console-timeline")
-        for name, colors, width in (
-            ("console-list", "light", 1280),
-            ("console-list-phone", "dark", 380),
-        ):
+
+        for colors in SCHEMES:
             await page.prefer(colors)
-            await page.view(width, 760)
-            await page.go("about:blank")
-            await page.go(f"http://{app.http}/console#/tasks")
-            await page.until(f"document.querySelectorAll('.list tbody tr').length === {len(LISTED) + 9}")
-            await page.see("live", ".finder-head")
-            await _save(page, name)
-        await page.prefer("light")
+            for width, name in ((1280, "console"), (380, "console-phone")):
+                await page.view(width, 760, scale=SCALE)
+                await show(f"{address}?tab=conversation", "former contract", ".conversation")
+                await page.until("document.querySelectorAll('.conversation > [data-kind=user]').length === 2")
+                await _save(page, name, colors)
+            for width, name in ((1280, "console-list"), (380, "console-list-phone")):
+                await page.view(width, 760, scale=SCALE)
+                await show(f"http://{app.http}/console#/tasks", "live", ".finder-head")
+                await _save(page, name, colors)
+            await page.view(1280, 760, scale=SCALE)
+            await show(f"{address}?tab=timeline", "check the prices", ".timeline")
+            await page.until("document.querySelectorAll('.timeline [data-kind=delivery] rect').length > 2")
+            await _save(page, "console-timeline", colors)
         steps = await caller.send("research", {"text": "tides"}, wait=False)
-        await page.view(1280, 600)
-        await page.go("about:blank")
-        await page.go(f"http://{app.http}/console#/tasks/research/{steps}?tab=execution")
-        await page.see("write", ".steps")
-        await page.run("document.querySelector('.steps').scrollIntoView()")
-        await _save(page, "console-steps")
+        for colors in SCHEMES:
+            await page.prefer(colors)
+            await page.view(1280, 760, scale=SCALE)
+            await page.go("about:blank")
+            await page.go(f"http://{app.http}/console#/tasks/research/{steps}?tab=timeline")
+            await page.see("search the archive", ".timeline")
+            await page.run("document.querySelectorAll('.opener')[5].click()")
+            await page.see("overloaded", ".contents .traceback")
+            await _save(page, "console-steps", colors)
 
 
 LOADS: Final = {
@@ -251,25 +254,29 @@ async def take_figures(browser: str, folder: Path) -> None:
         pause = {"reason": "the glossary is being replaced"}
         async with http.post("/operations/agents/translate:pause", json=pause) as answer:
             assert answer.status == 200
-        for name, place, text, height in (
-            ("console-overview", "overview", "2 oldest", 760),
-            ("console-agents", "agents", "p95", 480),
-            ("console-usage", "usage?by=agent&measure=cost", "Invoices", 680),
+        for colors, (name, place, text, height) in product(
+            SCHEMES,
+            (
+                ("console-overview", "overview", "2 oldest", 760),
+                ("console-agents", "agents", "p95", 480),
+                ("console-usage", "usage?by=agent&measure=cost", "Invoices", 680),
+            ),
         ):
-            await page.view(1280, height)
+            await page.prefer(colors)
+            await page.view(1280, height, scale=SCALE)
             await page.go("about:blank")
             await page.go(f"http://{app.http}/console#/{place}")
             await page.until(f"document.querySelector('.page').innerText.replace(/\\s+/g, ' ').includes({text!r})")
-            await _save(page, name)
+            await _save(page, name, colors)
 
 
-async def _save(page: Page, name: str) -> None:
+async def _save(page: Page, name: str, colors: str) -> None:
     """Writes a screenshot without animations into the folder of the documentation."""
     await page.run("document.getAnimations().forEach(one => one.cancel())")
-    picture = await page.picture()
-    assert len(picture) <= MOST, f"{name} has {len(picture)} bytes"
-    (DOCS / f"{name}.png").write_bytes(picture)
-    print(f"docs/images/{name}.png, {len(picture)} bytes")
+    picture, file = await page.picture(), f"{name}-{colors}.webp"
+    assert len(picture) <= MOST, f"{file} has {len(picture)} bytes"
+    (DOCS / file).write_bytes(picture)
+    print(f"docs/images/{file}, {len(picture)} bytes")
 
 
 def main() -> int:

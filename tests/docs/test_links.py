@@ -46,7 +46,7 @@ def dead(page: Path) -> Iterator[str]:
             continue
         if file not in known():
             yield f"{name(page)}:{link.line}: {link.target}: there is no file {name(file)}"
-        elif anchor and anchor not in anchors_of(file):
+        elif anchor and file.suffix == ".md" and anchor not in anchors_of(file):
             yield f"{name(page)}:{link.line}: {link.target}: {name(file)} has no heading for #{anchor}"
 
 
