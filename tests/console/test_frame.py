@@ -69,6 +69,41 @@ async def test_each_page_has_a_title_and_a_place_in_the_navigation(browser: str,
             assert place.startswith(await page.run(marked))
 
 
+async def test_an_answer_that_is_not_json_is_an_error_and_no_blank_page(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        answer = "new Response('<html>Maintenance</html>', {headers: {'Content-Type': 'text/html'}})"
+        for path in ("console/caller", "agents"):
+            script = f"""{{
+                const before = window.fetch;
+                window.fetch = (url, how) =>
+                    String(url).endsWith({path!r}) ? Promise.resolve({answer}) : before(url, how);
+            }}"""
+            await page.command("Page.addScriptToEvaluateOnNewDocument", source=script)
+            await stage.to("#/tasks")
+            await page.reload()
+            await page.see("Tasks", ".top nav")
+        await page.see("The answer is not JSON. A proxy in front of the server may have sent it.", ".problem")
+
+
+async def test_figures_of_agents_are_not_cut_on_a_phone(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        await stage.put("hello", "plain")
+        for width in (390, 320):
+            await page.view(width, 760)
+            await stage.to("#/agents")
+            await page.until("document.querySelector('.agents [data-label=p95]')")
+            cut = (
+                "[...document.querySelectorAll('.agents tbody :is(td, th)')].filter(one => one.checkVisibility() && "
+                "one.getBoundingClientRect().right > innerWidth).map(one => one.innerText)"
+            )
+            await page.becomes(cut, [])
+            assert "In the queue" in await page.run(
+                "getComputedStyle(document.querySelector('.agents [data-label]'), '::before').content"
+            )
+
+
 async def test_an_unknown_page_says_so_and_links_to_others(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page

@@ -192,6 +192,29 @@ async def test_an_id_opens_its_task(browser: str, tmp_path: Path) -> None:
         await page.becomes("[document.querySelector('#find').value, location.hash.includes('q=')]", [UNKNOWN, False])
 
 
+async def test_an_address_with_the_id_alone_leads_to_the_task(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page, waiting = stage.page, await stage.put("paint")
+        await stage.to(f"#/tasks/{waiting['id']}?tab=wire")
+        await page.see("TASK_STATE_SUBMITTED", ".panel")
+        await page.becomes("location.hash", f"#/tasks/curious/{waiting['id']}?tab=wire")
+        await stage.to(f"#/tasks/{UNKNOWN}")
+        await page.see(f"You see no task with the id {UNKNOWN}.", "#main")
+        await page.becomes("document.title", "Task not found · Dragoman")
+        assert await issues(page) == []
+        await page.click(".empty-state a", "See all tasks")
+        await until_listed(page, "paint")
+
+
+async def test_rows_and_titles_have_no_marks_of_markdown(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        task = await stage.put("Read **1871**, `page 3` of [the book](https://a.example/), 2 * 3 * 4", "plain")
+        plain = "Read 1871, page 3 of the book, 2 * 3 * 4"
+        await until_listed(stage.page, plain)
+        await stage.to(f"#/tasks/plain/{task['id']}")
+        await stage.page.see(plain, "#task-title")
+
+
 async def test_further_tasks_are_read_page_by_page(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path) as stage:
         page = stage.page

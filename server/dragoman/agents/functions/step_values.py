@@ -166,6 +166,7 @@ def _find_class(path: str, base: type) -> Any:
 
 # For people -----------------------------------------------------------------------------------------------------------
 
+MAX_INPUT_BYTES: Final = 64 * 1024  # of the JSON: less than core.task.steps.MAX_DETAILS_BYTES, beside the failures
 MAX_INPUT_CHARS: Final = 8_000  # characters of the arguments of a step that are stored
 MAX_INPUT_TEXT_CHARS: Final = 2_000  # of one text
 MAX_INPUT_ITEMS: Final = 50  # items of a list or an object
@@ -187,8 +188,9 @@ def encode_input(call: Callable[[], Any] | None) -> str:
     except Exception:  # of a builtin, of wrong arguments, or of a signature of others
         named = {str(number): value for number, value in enumerate(call.args, 1)} | call.keywords
     try:
-        shown = _InputEncoder().encode(dict(named))
-        return json.dumps(shown, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace").decode()
+        text = json.dumps(_InputEncoder().encode(dict(named)), separators=(",", ":"), ensure_ascii=False)
+        shown = text.encode(errors="backslashreplace")
+        return shown.decode() if len(shown) <= MAX_INPUT_BYTES else ""
     except Exception:  # of a value of others
         return ""
 

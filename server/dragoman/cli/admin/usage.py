@@ -148,7 +148,7 @@ def _aligned(cells: Sequence[Sequence[str]], names: int) -> list[str]:
 def _figures(rows: Sequence[ops.UsageRow]) -> list[str]:
     counts = [f"{sum(getattr(row, name) for row in rows):,}" for name in COUNT_COLUMNS]
     seconds, tokens, cost = (sum(getattr(row, name) for row in rows) for name in AMOUNT_COLUMNS)
-    return [*counts, f"{seconds:,.1f}", f"{tokens:,}", f"{cost:,.2f}"]
+    return [*counts, f"{seconds:,.1f}", f"{tokens:,}", f"{cost:,.2f}" if cost >= 1 or not cost else f"{cost:.2g}"]
 
 
 def format_overview(agents: Sequence[ops.AgentOverview], now: float) -> list[str]:

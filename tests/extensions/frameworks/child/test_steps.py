@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from base64 import b64encode
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from google.protobuf import json_format
 from tests.extensions.frameworks.child.test_turn import START, SentFrames
 
+from dragoman.core.task.steps import MAX_DETAILS_BYTES
 from dragoman.extensions.frameworks.child.steps import ExecutorSteps
 from dragoman.extensions.frameworks.child.turn import ExecutorTurn
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -20,7 +22,7 @@ class Executor:
 
     def __init__(self, *stored: dict[str, Any], show_running_after: float = 60, **start: Any) -> None:
         self.sent = SentFrames()
-        self.turn = ExecutorTurn({**START, "steps": list(stored), **start}, self.sent, 10_000)
+        self.turn = ExecutorTurn({**START, "steps": list(stored), **start}, self.sent, 200_000)
         self.steps = ExecutorSteps(self.turn, show_running_after)
         self.calls = 0
 
@@ -78,9 +80,30 @@ async def test_an_error_is_stored_and_raised() -> None:
         raise ConnectionError("the model is away")
 
     with pytest.raises(ConnectionError):
-        await executor.steps.run("answer", fail, "text/plain")
+        await executor.steps.run("answer", fail, "text/plain", {"query": "tides"})
     (step,) = executor.stored
     assert (step.state, step.error) == (wk.STEP_STATE_FAILED, "ConnectionError: the model is away")
+    assert step.details.input == '{"query": "tides"}'
+    (failure,) = step.details.failures
+    assert (failure.attempt, failure.error) == (1, step.error)
+    assert 'raise ConnectionError("the model is away")' in failure.traceback
+    assert "child/steps.py" not in failure.traceback
+
+
+async def test_large_arguments_are_cut_to_what_the_server_takes() -> None:
+    executor = Executor()
+
+    async def fail() -> bytes:
+        raise ConnectionError("\N{GRINNING FACE}" * 10_000)
+
+    arguments = {str(number): "\N{GRINNING FACE}" * 2_000 for number in range(12)}
+    with pytest.raises(ConnectionError):
+        await executor.steps.run("answer", fail, "text/plain", arguments | {"0": "\ud800"})
+    (step,) = executor.stored
+    assert step.details.ByteSize() <= MAX_DETAILS_BYTES
+    shown = json.loads(step.details.input)
+    assert (len(shown), shown["…"], shown["0"]) == (11, "… 2 more", "\ud800")
+    assert shown["1"].endswith("… 1,002 more characters")
 
 
 async def test_a_long_step_is_shown_as_running() -> None:

@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from base64 import b64decode, b64encode
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from .logs import format_error
 from .turn import ExecutorTurn, describe_error
 
 MAX_STEP_NAME_CHARS = 200
 MAX_ERROR_CHARS = 2_000
 """The limits of the server."""
+
+MAX_TRACEBACK_CHARS = 8_000
+MAX_ARGUMENTS = 10
+MAX_ARGUMENT_CHARS = 1_000
+"""What operators are shown of a step. Together less than the server takes: 128 KiB."""
 
 SHOW_RUNNING_AFTER = 0.25
 """Seconds after which a step that still runs is stored as running, for people. Shorter ones are stored once."""
@@ -35,22 +42,34 @@ class ExecutorSteps:
         turns = int(turn.start.get("turnsBefore", 0))
         self._suffix = f", message {turns + 1}" if turns else ""
 
-    async def run(self, name: str, function: Callable[[], Awaitable[bytes]], media_type: str) -> bytes:
+    async def run(
+        self,
+        name: str,
+        function: Callable[[], Awaitable[bytes]],
+        media_type: str,
+        arguments: dict[str, Any] | None = None,
+    ) -> bytes:
         """The stored result of a step, or else that of the function, stored before it is returned.
 
-        A step that fails is stored with its error, and runs again if the turn does.
+        A step that fails is stored with its error, and runs again if the turn does. `arguments`: JSON, for operators.
         """
         done = self.find(name)
         if done is not None:
             return done
         stored = self._stored.get(self._full_name(name), {})
+        details = {**stored.get("details", {}), "input": "" if arguments is None else _shown(arguments)}
         step = {**self._step(name), "state": "STEP_STATE_RUNNING", "attempt": int(stored.get("attempt", 0)) + 1}
+        step["details"] = details
         shown = asyncio.get_running_loop().call_later(self._show_running_after, self._turn.send_step, dict(step))
         try:
             result = await function()
         except (Exception, GeneratorExit, KeyboardInterrupt, SystemExit) as error:
             text = describe_error(error)[:MAX_ERROR_CHARS]
-            self._turn.send_step({**step, "state": "STEP_STATE_FAILED", "ended": _now(), "error": text})
+            traceback = format_error(error, own_frames=False)[-MAX_TRACEBACK_CHARS:]
+            failure = {"attempt": step["attempt"], "ended": _now(), "error": text, "traceback": traceback}
+            # Only the last failure: a step that failed runs again with the next attempt of its turn, which says why.
+            step["details"] = {**details, "failures": [failure]}
+            self._turn.send_step({**step, "state": "STEP_STATE_FAILED", "ended": failure["ended"], "error": text})
             raise
         finally:
             shown.cancel()
@@ -76,6 +95,20 @@ class ExecutorSteps:
 
     def _full_name(self, name: str) -> str:
         return name[: MAX_STEP_NAME_CHARS - len(self._suffix)] + self._suffix
+
+
+def _shown(arguments: dict[str, Any]) -> str:
+    """Arguments as JSON for people. Large ones are cut, and say how much is missing."""
+    shown = {}
+    for name, value in list(arguments.items())[:MAX_ARGUMENTS]:
+        text = json.dumps(value, ensure_ascii=False, default=str)
+        rest = len(text) - MAX_ARGUMENT_CHARS
+        shown[name[:MAX_STEP_NAME_CHARS]] = (
+            value if rest <= 0 else f"{text[:MAX_ARGUMENT_CHARS]}… {rest:,} more characters"
+        )
+    if len(arguments) > MAX_ARGUMENTS:
+        shown["…"] = f"… {len(arguments) - MAX_ARGUMENTS} more"
+    return json.dumps(shown, ensure_ascii=False, default=str).encode(errors="backslashreplace").decode()
 
 
 def _now() -> str:

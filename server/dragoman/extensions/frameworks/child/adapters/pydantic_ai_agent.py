@@ -114,7 +114,8 @@ class DurableCalls(AbstractCapability[Any]):
                 return _ANY.dump_json({type(error).__name__: error.metadata})
             return _ANY.dump_json({"return" if isinstance(value, messages.ToolReturn) else "content": value})
 
-        stored = await self._steps.run(_tool_step(call.tool_name, call.tool_call_id), execute, "application/json")
+        step, shown = _tool_step(call.tool_name, call.tool_call_id), args if isinstance(args, dict) else None
+        stored = await self._steps.run(step, execute, "application/json", shown)
         ((kind, value),) = json.loads(stored).items()
         match kind:
             case "retry":
