@@ -64,21 +64,12 @@ async def test_turn_start_has_the_message_and_the_state_of_the_task(opened: Open
         assert (await sending).task.status.state == states.COMPLETED
 
 
-def finished(name: str, number: int = 1, **fields: Any) -> wk.Step:
+def finished(name: str, number: int = 1, **given: Any) -> wk.Step:
     """A step whose result is stored."""
     result = pb.Part(raw=b'"found"', media_type="application/json")
     details = wk.StepDetails(input='{"query":"tides"}', failures=[wk.StepFailure(attempt=1, error="away")])
-    return wk.Step(
-        **{
-            "name": name,
-            "number": number,
-            "state": wk.STEP_STATE_DONE,
-            "attempt": 1,
-            "result": result,
-            "details": details,
-        }
-        | fields
-    )
+    fields: dict[str, Any] = {"state": wk.STEP_STATE_DONE, "attempt": 1, "result": result, "details": details}
+    return wk.Step(name=name, number=number, **(fields | given))
 
 
 async def test_steps_are_confirmed_and_come_back_with_the_next_run_of_the_turn(opened: Open) -> None:

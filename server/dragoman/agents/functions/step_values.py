@@ -166,7 +166,7 @@ def _find_class(path: str, base: type) -> Any:
 
 # For people -----------------------------------------------------------------------------------------------------------
 
-MAX_INPUT_BYTES: Final = 64 * 1024  # of the JSON: less than core.task.steps.MAX_DETAILS_BYTES, beside the failures
+MAX_INPUT_BYTES: Final = 64 * 1024  # of the JSON: with the failures, less than ports.remote_agents.MAX_DETAILS_BYTES
 MAX_INPUT_CHARS: Final = 8_000  # characters of the arguments of a step that are stored
 MAX_INPUT_TEXT_CHARS: Final = 2_000  # of one text
 MAX_INPUT_ITEMS: Final = 50  # items of a list or an object

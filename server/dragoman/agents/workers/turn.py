@@ -16,17 +16,10 @@ from dragoman.core.errors import A2AError, InvalidAgentResponse
 from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, ArtifactChange, StatusChange
-from dragoman.core.task.steps import (
-    MAX_DETAILS_BYTES,
-    MAX_RESULT_BYTES,
-    MAX_STEP_NAME_CHARS,
-    NO_POSITION,
-    StepRecord,
-    StepState,
-)
+from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, Pause, StateUpdate, TurnContext, TurnResult, WorkerLost
-from dragoman.ports.remote_agents import decode_step, encode_step
+from dragoman.ports.remote_agents import MAX_DETAILS_BYTES, decode_step, encode_step
 from dragoman.wire.dialects import Dialect
 from dragoman.wire.errors import codes
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk

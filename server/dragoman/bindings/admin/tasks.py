@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
@@ -101,22 +100,26 @@ class TaskOperations:
         )
 
     async def list_steps(self, _: OperatorCall, request: ops.ListStepsRequest) -> ops.ListStepsResponse:
-        steps = await self.runtime.maintenance.steps(fields.task_selection(request))
+        steps = (await self.runtime.maintenance.steps(fields.task_selection(request)))[1]
         return ops.ListStepsResponse(steps=map(step_message, steps))
 
     async def list_step_contents(
         self, _: OperatorCall, request: ops.ListStepContentsRequest
     ) -> ops.ListStepContentsResponse:
         """Reads one step after the other: their results are large."""
+        ref, steps = await self.runtime.maintenance.steps(fields.task_selection(request))
+        if request.name:
+            steps = [step for step in steps if (step.label, step.turn) == (request.name, request.turn)]
         response, left = ops.ListStepContentsResponse(), MAX_CONTENTS_BYTES
-        selection = fields.task_selection(request)
-        async with aclosing(self.runtime.maintenance.step_contents(selection, request.name, request.turn)) as steps:
-            async for step in steps:
+        for listed in steps:
+            for step in await self.runtime.store.steps(ref, only=listed):
                 message = step_message(replace(step, result=b"", details=step.details if left > 0 else b""))
                 if step.result:
                     message.text.CopyFrom(_result_text(step) if left > 0 else ops.TaskStepText(omitted=step.size))
                 left -= message.ByteSize()
                 response.steps.append(message)
+        if request.name and not response.steps:
+            raise TaskNotFound
         return response
 
     async def list_push_configs(

@@ -49,21 +49,21 @@ async def list_steps(
     and returned
     """
     async with target.operator() as operator:
-        response: ops.ListStepsResponse | ops.ListStepContentsResponse
+        names = {"task_id": task, **asdict(owner)}
         if results:
-            response = await operator.list_step_contents(ops.ListStepContentsRequest(task_id=task, **asdict(owner)))
+            steps = (await operator.list_step_contents(ops.ListStepContentsRequest(**names))).steps
         else:
-            response = await operator.list_steps(ops.ListStepsRequest(task_id=task, **asdict(owner)))
+            steps = (await operator.list_steps(ops.ListStepsRequest(**names))).steps
     out = ConsoleOutput()
     if json:
-        for step in response.steps:
+        for step in steps:
             out.line(json_line(step))
         return
-    if not response.steps:
+    if not steps:
         out.line("no steps")
-    width = max((len(step.name) for step in response.steps), default=0)
+    width = max((len(step.name) for step in steps), default=0)
     turn = 0
-    for step in response.steps:
+    for step in steps:
         if step.turn != turn:
             out.line(f"turn that ended with message {step.turn}" if step.turn else "current turn")
             turn = step.turn

@@ -17,7 +17,6 @@ from typing import Any, Final
 MAX_STEP_NAME_CHARS: Final = 200
 
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024  # the largest result of a step
-MAX_DETAILS_BYTES: Final = 128 * 1024  # the largest input and errors of a step
 MAX_PARSED_BYTES: Final = 1024 * 1024  # of a result that is parsed to be shown: more would block the event loop
 JSON_MEDIA_TYPE: Final = "application/json"
 CURRENT_TURN: Final = 0  # the turn of the steps that the next run of the turn finds

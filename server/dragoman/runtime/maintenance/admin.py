@@ -19,7 +19,7 @@ from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord
 from dragoman.core.task.blob_references import BLOB_NAME
 from dragoman.core.task.contents import READ_BYTES, ContentMissing
-from dragoman.core.task.log import Event, LogTruncated, TaskRecord
+from dragoman.core.task.log import Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import PURGE_REASON, RETENTION_REASON, ErasureCounts, ErasureReceipt, TaskSelection
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import Bus, Store, StoredMessage, TaskSignal
@@ -184,25 +184,12 @@ class Maintenance:
             events = []
         return LogPage(record, snapshot.task, oldest, events[:limit])
 
-    async def steps(self, selection: TaskSelection) -> list[StepRecord]:
-        """The steps of one task without results. Raises TaskNotFound, and InvalidParams as `export`."""
+    async def steps(self, selection: TaskSelection) -> tuple[TaskRef, list[StepRecord]]:
+        """One task and its steps, without results. Raises TaskNotFound, and InvalidParams as `export`."""
         records = await self._select_one(selection)
         if not records:
             raise TaskNotFound
-        return await self.store.steps(records[0].ref)
-
-    async def step_contents(self, selection: TaskSelection, label: str, turn: int) -> AsyncGenerator[StepRecord, None]:
-        """The steps of one task with their results; with a label only this one. Raises as `steps`."""
-        found = not label
-        for record in await self._select_one(selection):
-            for step in await self.store.steps(record.ref):
-                if not label or (step.label, step.turn) == (label, turn):
-                    found = True
-                    for whole in await self.store.steps(record.ref, only=step):
-                        yield whole
-            if found:
-                return
-        raise TaskNotFound
+        return records[0].ref, await self.store.steps(records[0].ref)
 
     # Push configurations ----------------------------------------------------------------------------------------
 

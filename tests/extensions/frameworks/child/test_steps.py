@@ -11,9 +11,9 @@ import pytest
 from google.protobuf import json_format
 from tests.extensions.frameworks.child.test_turn import START, SentFrames
 
-from dragoman.core.task.steps import MAX_DETAILS_BYTES
 from dragoman.extensions.frameworks.child.steps import ExecutorSteps
 from dragoman.extensions.frameworks.child.turn import ExecutorTurn
+from dragoman.ports.remote_agents import MAX_DETAILS_BYTES
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 
