@@ -52,7 +52,7 @@ async def test_a_finished_task_opens_at_its_top(browser: str, tmp_path: Path) ->
         await page.view(1280, 500)
         await stage.to(f"#/tasks/steady/{task['id']}")
         await page.see("completed", ".head .state")
-        await page.becomes("document.querySelector('.head h2').innerText", "# Summarize 3 pages")
+        await page.becomes("document.querySelector('.head h2').innerText", "Summarize 3 pages")
         for fact in ("Steady", "took "):
             await page.see(fact, ".summary")
         # The header is one line; the rest is in a panel, which stays as it was left.
