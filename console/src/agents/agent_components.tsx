@@ -34,8 +34,8 @@ export function PeriodNote() {
 export function TimeCells({ activity, columns }: { activity: AgentActivity | undefined; columns: readonly TimeColumn[] }) {
   return (
     <>
-      {columns.map(([title, time]) => (
-        <td key={title} data-label={title}>{formatTime(activity && time(activity))}</td>
+      {columns.map(([title, time], index) => (
+        <td key={index} data-label={title}>{formatTime(activity && time(activity))}</td>
       ))}
     </>
   );
