@@ -1,5 +1,6 @@
 from .bulk_pb2 import *
 from .events_pb2 import *
+from .failures_pb2 import *
 from .ops_pb2 import *
 from .overview_pb2 import *
 from .push_pb2 import *

@@ -2,6 +2,7 @@ import datetime
 
 from ....dragoman.ops.v1 import bulk_pb2 as _bulk_pb2
 from ....dragoman.ops.v1 import events_pb2 as _events_pb2
+from ....dragoman.ops.v1 import failures_pb2 as _failures_pb2
 from ....dragoman.ops.v1 import overview_pb2 as _overview_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
 from ....dragoman.ops.v1 import signing_pb2 as _signing_pb2
@@ -10,6 +11,7 @@ from ....dragoman.ops.v1 import tasks_pb2 as _tasks_pb2
 from ....dragoman.ops.v1 import upstreams_pb2 as _upstreams_pb2
 from ....dragoman.ops.v1 import usage_pb2 as _usage_pb2
 from ....dragoman.ops.v1 import workers_pb2 as _workers_pb2
+from ....dragoman.worker.v1 import worker_pb2 as _worker_pb2
 from google.api import annotations_pb2 as _annotations_pb2
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import struct_pb2 as _struct_pb2
@@ -110,7 +112,7 @@ class ExplainResponse(_message.Message):
     def __init__(self, tasks: _Optional[_Iterable[_Union[Explanation, _Mapping]]] = ...) -> None: ...
 
 class Explanation(_message.Message):
-    __slots__ = ("task_id", "agent", "scope", "principal", "context_id", "state", "since", "dialect", "last_event", "queued_messages", "attempt", "attempts_allowed", "session", "session_expires", "here", "stopping", "subscribers", "ready", "free_slots", "next", "pushes", "worker", "tokens", "cost", "trace_id", "delegated_tokens", "delegated_cost", "trace_url", "delegated", "turn_at")
+    __slots__ = ("task_id", "agent", "scope", "principal", "context_id", "state", "since", "dialect", "last_event", "queued_messages", "attempt", "attempts_allowed", "session", "session_expires", "here", "stopping", "subscribers", "ready", "free_slots", "next", "pushes", "worker", "tokens", "cost", "trace_id", "delegated_tokens", "delegated_cost", "trace_url", "delegated", "failure", "turn_at", "cause")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
@@ -140,7 +142,9 @@ class Explanation(_message.Message):
     DELEGATED_COST_FIELD_NUMBER: _ClassVar[int]
     TRACE_URL_FIELD_NUMBER: _ClassVar[int]
     DELEGATED_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     TURN_AT_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     agent: str
     scope: str
@@ -170,8 +174,10 @@ class Explanation(_message.Message):
     delegated_cost: float
     trace_url: str
     delegated: _containers.RepeatedCompositeFieldContainer[DelegatedTask]
+    failure: _worker_pb2.Failure
     turn_at: int
-    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: bool = ..., stopping: bool = ..., subscribers: _Optional[int] = ..., ready: bool = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ..., worker: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[float] = ..., trace_id: _Optional[str] = ..., delegated_tokens: _Optional[int] = ..., delegated_cost: _Optional[float] = ..., trace_url: _Optional[str] = ..., delegated: _Optional[_Iterable[_Union[DelegatedTask, _Mapping]]] = ..., turn_at: _Optional[int] = ...) -> None: ...
+    cause: str
+    def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., scope: _Optional[str] = ..., principal: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[str] = ..., since: _Optional[int] = ..., dialect: _Optional[str] = ..., last_event: _Optional[int] = ..., queued_messages: _Optional[int] = ..., attempt: _Optional[int] = ..., attempts_allowed: _Optional[int] = ..., session: _Optional[int] = ..., session_expires: _Optional[int] = ..., here: bool = ..., stopping: bool = ..., subscribers: _Optional[int] = ..., ready: bool = ..., free_slots: _Optional[int] = ..., next: _Optional[str] = ..., pushes: _Optional[_Iterable[_Union[_push_pb2.PushConfig, _Mapping]]] = ..., worker: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[float] = ..., trace_id: _Optional[str] = ..., delegated_tokens: _Optional[int] = ..., delegated_cost: _Optional[float] = ..., trace_url: _Optional[str] = ..., delegated: _Optional[_Iterable[_Union[DelegatedTask, _Mapping]]] = ..., failure: _Optional[_Union[_worker_pb2.Failure, _Mapping]] = ..., turn_at: _Optional[int] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class DelegatedTask(_message.Message):
     __slots__ = ("task_id", "agent", "scope", "state", "created", "since")
@@ -264,7 +270,7 @@ class ExportTaskRequest(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., agent: _Optional[str] = ..., principal: _Optional[str] = ..., scope: _Optional[str] = ...) -> None: ...
 
 class ExportTaskResponse(_message.Message):
-    __slots__ = ("header", "task", "event", "message", "end", "push", "step", "content")
+    __slots__ = ("header", "task", "event", "message", "end", "push", "step", "content", "failure")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     EVENT_FIELD_NUMBER: _ClassVar[int]
@@ -273,6 +279,7 @@ class ExportTaskResponse(_message.Message):
     PUSH_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     CONTENT_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     header: ExportHeader
     task: _a2a_pb2.Task
     event: ExportedEvent
@@ -281,7 +288,8 @@ class ExportTaskResponse(_message.Message):
     push: _push_pb2.PushConfig
     step: _steps_pb2.TaskStep
     content: ExportedContent
-    def __init__(self, header: _Optional[_Union[ExportHeader, _Mapping]] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., event: _Optional[_Union[ExportedEvent, _Mapping]] = ..., message: _Optional[_Union[ExportedMessage, _Mapping]] = ..., end: _Optional[_Union[ExportEnd, _Mapping]] = ..., push: _Optional[_Union[_push_pb2.PushConfig, _Mapping]] = ..., step: _Optional[_Union[_steps_pb2.TaskStep, _Mapping]] = ..., content: _Optional[_Union[ExportedContent, _Mapping]] = ...) -> None: ...
+    failure: _worker_pb2.Failure
+    def __init__(self, header: _Optional[_Union[ExportHeader, _Mapping]] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., event: _Optional[_Union[ExportedEvent, _Mapping]] = ..., message: _Optional[_Union[ExportedMessage, _Mapping]] = ..., end: _Optional[_Union[ExportEnd, _Mapping]] = ..., push: _Optional[_Union[_push_pb2.PushConfig, _Mapping]] = ..., step: _Optional[_Union[_steps_pb2.TaskStep, _Mapping]] = ..., content: _Optional[_Union[ExportedContent, _Mapping]] = ..., failure: _Optional[_Union[_worker_pb2.Failure, _Mapping]] = ...) -> None: ...
 
 class ExportHeader(_message.Message):
     __slots__ = ("version", "dragoman", "exported", "task_id", "agent", "principal", "scope", "dialect")
@@ -336,18 +344,20 @@ class ExportedContent(_message.Message):
     def __init__(self, url: _Optional[str] = ..., offset: _Optional[int] = ..., data: _Optional[bytes] = ...) -> None: ...
 
 class ExportEnd(_message.Message):
-    __slots__ = ("events", "messages", "pushes", "steps", "contents")
+    __slots__ = ("events", "messages", "pushes", "steps", "contents", "failures")
     EVENTS_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     PUSHES_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
     CONTENTS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
     events: int
     messages: int
     pushes: int
     steps: int
     contents: int
-    def __init__(self, events: _Optional[int] = ..., messages: _Optional[int] = ..., pushes: _Optional[int] = ..., steps: _Optional[int] = ..., contents: _Optional[int] = ...) -> None: ...
+    failures: int
+    def __init__(self, events: _Optional[int] = ..., messages: _Optional[int] = ..., pushes: _Optional[int] = ..., steps: _Optional[int] = ..., contents: _Optional[int] = ..., failures: _Optional[int] = ...) -> None: ...
 
 class BackupRequest(_message.Message):
     __slots__ = ("destination",)

@@ -5,6 +5,7 @@ import warnings
 
 from ....dragoman.ops.v1 import bulk_pb2 as dragoman_dot_ops_dot_v1_dot_bulk__pb2
 from ....dragoman.ops.v1 import events_pb2 as dragoman_dot_ops_dot_v1_dot_events__pb2
+from ....dragoman.ops.v1 import failures_pb2 as dragoman_dot_ops_dot_v1_dot_failures__pb2
 from ....dragoman.ops.v1 import ops_pb2 as dragoman_dot_ops_dot_v1_dot_ops__pb2
 from ....dragoman.ops.v1 import overview_pb2 as dragoman_dot_ops_dot_v1_dot_overview__pb2
 from ....dragoman.ops.v1 import push_pb2 as dragoman_dot_ops_dot_v1_dot_push__pb2
@@ -74,6 +75,11 @@ class OpsServiceStub(object):
                 '/dragoman.ops.v1.OpsService/WatchTasks',
                 request_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksRequest.SerializeToString,
                 response_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksResponse.FromString,
+                _registered_method=True)
+        self.ListFailures = channel.unary_unary(
+                '/dragoman.ops.v1.OpsService/ListFailures',
+                request_serializer=dragoman_dot_ops_dot_v1_dot_failures__pb2.ListFailuresRequest.SerializeToString,
+                response_deserializer=dragoman_dot_ops_dot_v1_dot_failures__pb2.ListFailuresResponse.FromString,
                 _registered_method=True)
         self.ListUsage = channel.unary_unary(
                 '/dragoman.ops.v1.OpsService/ListUsage',
@@ -269,6 +275,15 @@ class OpsServiceServicer(object):
     def WatchTasks(self, request, context):
         """Lists tasks as ListTasks does, and again whenever the list has changed, until the caller ends the call. Changes are
         looked for every second; every 20 times its duration if a search takes longer than 50 ms. Errors: as ListTasks.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListFailures(self, request, context):
+        """Groups failed tasks by what failed: the tasks of a search, those with the same cause together. For operators; for
+        those whose grants name scopes or agents, within these. A search that no index has, as for a text, reads some 10000
+        tasks of each group. Errors: INVALID_ARGUMENT as ListTasks, and for states other than TASK_STATE_FAILED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -539,6 +554,11 @@ def add_OpsServiceServicer_to_server(servicer, server):
                     servicer.WatchTasks,
                     request_deserializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksRequest.FromString,
                     response_serializer=dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksResponse.SerializeToString,
+            ),
+            'ListFailures': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFailures,
+                    request_deserializer=dragoman_dot_ops_dot_v1_dot_failures__pb2.ListFailuresRequest.FromString,
+                    response_serializer=dragoman_dot_ops_dot_v1_dot_failures__pb2.ListFailuresResponse.SerializeToString,
             ),
             'ListUsage': grpc.unary_unary_rpc_method_handler(
                     servicer.ListUsage,
@@ -827,6 +847,33 @@ class OpsService(object):
             '/dragoman.ops.v1.OpsService/WatchTasks',
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksRequest.SerializeToString,
             dragoman_dot_ops_dot_v1_dot_tasks__pb2.WatchTasksResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFailures(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/dragoman.ops.v1.OpsService/ListFailures',
+            dragoman_dot_ops_dot_v1_dot_failures__pb2.ListFailuresRequest.SerializeToString,
+            dragoman_dot_ops_dot_v1_dot_failures__pb2.ListFailuresResponse.FromString,
             options,
             channel_credentials,
             insecure,

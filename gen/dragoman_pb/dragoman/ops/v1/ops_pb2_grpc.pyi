@@ -6,6 +6,7 @@ Administration of a Dragoman server. Not part of A2A."""
 from collections import abc as _abc
 from ....dragoman.ops.v1 import bulk_pb2 as _bulk_pb2
 from ....dragoman.ops.v1 import events_pb2 as _events_pb2
+from ....dragoman.ops.v1 import failures_pb2 as _failures_pb2
 from ....dragoman.ops.v1 import ops_pb2 as _ops_pb2
 from ....dragoman.ops.v1 import overview_pb2 as _overview_pb2
 from ....dragoman.ops.v1 import push_pb2 as _push_pb2
@@ -70,6 +71,11 @@ class OpsServiceStub:
     WatchTasks: _grpc.UnaryStreamMultiCallable[_tasks_pb2.WatchTasksRequest, _tasks_pb2.WatchTasksResponse]
     """Lists tasks as ListTasks does, and again whenever the list has changed, until the caller ends the call. Changes are
     looked for every second; every 20 times its duration if a search takes longer than 50 ms. Errors: as ListTasks.
+    """
+    ListFailures: _grpc.UnaryUnaryMultiCallable[_failures_pb2.ListFailuresRequest, _failures_pb2.ListFailuresResponse]
+    """Groups failed tasks by what failed: the tasks of a search, those with the same cause together. For operators; for
+    those whose grants name scopes or agents, within these. A search that no index has, as for a text, reads some 10000
+    tasks of each group. Errors: INVALID_ARGUMENT as ListTasks, and for states other than TASK_STATE_FAILED.
     """
     ListUsage: _grpc.UnaryUnaryMultiCallable[_usage_pb2.ListUsageRequest, _usage_pb2.ListUsageResponse]
     """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
@@ -218,6 +224,11 @@ class OpsServiceAsyncStub(OpsServiceStub):
     WatchTasks: _aio.UnaryStreamMultiCallable[_tasks_pb2.WatchTasksRequest, _tasks_pb2.WatchTasksResponse]  # type: ignore[assignment]
     """Lists tasks as ListTasks does, and again whenever the list has changed, until the caller ends the call. Changes are
     looked for every second; every 20 times its duration if a search takes longer than 50 ms. Errors: as ListTasks.
+    """
+    ListFailures: _aio.UnaryUnaryMultiCallable[_failures_pb2.ListFailuresRequest, _failures_pb2.ListFailuresResponse]  # type: ignore[assignment]
+    """Groups failed tasks by what failed: the tasks of a search, those with the same cause together. For operators; for
+    those whose grants name scopes or agents, within these. A search that no index has, as for a text, reads some 10000
+    tasks of each group. Errors: INVALID_ARGUMENT as ListTasks, and for states other than TASK_STATE_FAILED.
     """
     ListUsage: _aio.UnaryUnaryMultiCallable[_usage_pb2.ListUsageRequest, _usage_pb2.ListUsageResponse]  # type: ignore[assignment]
     """Lists what tasks did and used: sums of daily figures by day, agent, principal and scope, which the server keeps for
@@ -393,6 +404,17 @@ class OpsServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_tasks_pb2.WatchTasksResponse], _abc.AsyncIterator[_tasks_pb2.WatchTasksResponse]]:
         """Lists tasks as ListTasks does, and again whenever the list has changed, until the caller ends the call. Changes are
         looked for every second; every 20 times its duration if a search takes longer than 50 ms. Errors: as ListTasks.
+        """
+
+    @_abc_1.abstractmethod
+    def ListFailures(
+        self,
+        request: _failures_pb2.ListFailuresRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_failures_pb2.ListFailuresResponse, _abc.Awaitable[_failures_pb2.ListFailuresResponse]]:
+        """Groups failed tasks by what failed: the tasks of a search, those with the same cause together. For operators; for
+        those whose grants name scopes or agents, within these. A search that no index has, as for a text, reads some 10000
+        tasks of each group. Errors: INVALID_ARGUMENT as ListTasks, and for states other than TASK_STATE_FAILED.
         """
 
     @_abc_1.abstractmethod

@@ -27,33 +27,33 @@ from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__
 from ....lf.a2a.v1 import a2a_pb2 as lf_dot_a2a_dot_v1_dot_a2a__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ragoman/ops/v1/tasks.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"\xeb\x04\n\x10ListTasksRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05scope\x18\x02 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x03 \x01(\tR\x05\x61gent\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12*\n\x05state\x18\x05 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\x12+\n\x11include_artifacts\x18\x07 \x01(\x08R\x10includeArtifacts\x12\x1c\n\tprincipal\x18\x08 \x01(\tR\tprincipal\x12,\n\x06states\x18\t \x03(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x06states\x12?\n\rchanged_since\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0c\x63hangedSince\x12\x41\n\x0e\x63hanged_before\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rchangedBefore\x12\x12\n\x04text\x18\x0c \x01(\tR\x04text\x12\x1a\n\x08metadata\x18\r \x03(\tR\x08metadata\x12\x30\n\x05order\x18\x0e \x01(\x0e\x32\x1a.dragoman.ops.v1.TaskOrderR\x05order\x12\x1d\n\npage_token\x18\x0f \x01(\tR\tpageToken\x12\x10\n\x03own\x18\x10 \x01(\x08R\x03own\x12!\n\x0c\x63ount_states\x18\x11 \x01(\x08R\x0b\x63ountStates\"\x86\x02\n\x11ListTasksResponse\x12\x31\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x05tasks\x12\x14\n\x05total\x18\x02 \x01(\x03R\x05total\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12&\n\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x12(\n\x10total_is_minimum\x18\x05 \x01(\x08R\x0etotalIsMinimum\x12>\n\x0cstate_counts\x18\x06 \x03(\x0b\x32\x1b.dragoman.ops.v1.StateCountR\x0bstateCounts\"m\n\nStateCount\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12\x14\n\x05\x63ount\x18\x02 \x01(\x03R\x05\x63ount\x12\x1d\n\nis_minimum\x18\x03 \x01(\x08R\tisMinimum\"N\n\x11WatchTasksRequest\x12\x39\n\x06\x66ilter\x18\x01 \x01(\x0b\x32!.dragoman.ops.v1.ListTasksRequestR\x06\x66ilter\"L\n\x12WatchTasksResponse\x12\x36\n\x04list\x18\x01 \x01(\x0b\x32\".dragoman.ops.v1.ListTasksResponseR\x04list\"\x98\x02\n\nListedTask\x12\x14\n\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12#\n\x04task\x18\x03 \x01(\x0b\x32\x0f.lf.a2a.v1.TaskR\x04task\x12\x1c\n\tprincipal\x18\x04 \x01(\tR\tprincipal\x12\x34\n\x07\x63reated\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x63reated\x12\x18\n\x07summary\x18\x06 \x01(\tR\x07summary\x12\x1f\n\x0bstatus_text\x18\x07 \x01(\tR\nstatusText\x12\x16\n\x06tokens\x18\x08 \x01(\x03R\x06tokens\x12\x12\n\x04\x63ost\x18\t \x01(\x01R\x04\x63ost\"\xab\x01\n\x11\x43\x61ncelTaskRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x33\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"E\n\x12\x43\x61ncelTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x04task\"\xb7\x01\n\x10RerunTaskRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x1d\n\nrequest_id\x18\x05 \x01(\tR\trequestId\x12!\n\x0crepeat_steps\x18\x06 \x01(\x08R\x0brepeatSteps\"D\n\x11RerunTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x04task*W\n\tTaskOrder\x12\x1a\n\x16TASK_ORDER_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_ORDER_CHANGED\x10\x01\x12\x16\n\x12TASK_ORDER_CREATED\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x64ragoman/ops/v1/tasks.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13lf/a2a/v1/a2a.proto\"\x81\x05\n\x10ListTasksRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05scope\x18\x02 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x03 \x01(\tR\x05\x61gent\x12\x1d\n\ncontext_id\x18\x04 \x01(\tR\tcontextId\x12*\n\x05state\x18\x05 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12\x14\n\x05limit\x18\x06 \x01(\x05R\x05limit\x12+\n\x11include_artifacts\x18\x07 \x01(\x08R\x10includeArtifacts\x12\x1c\n\tprincipal\x18\x08 \x01(\tR\tprincipal\x12,\n\x06states\x18\t \x03(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x06states\x12?\n\rchanged_since\x18\n \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x0c\x63hangedSince\x12\x41\n\x0e\x63hanged_before\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rchangedBefore\x12\x12\n\x04text\x18\x0c \x01(\tR\x04text\x12\x1a\n\x08metadata\x18\r \x03(\tR\x08metadata\x12\x30\n\x05order\x18\x0e \x01(\x0e\x32\x1a.dragoman.ops.v1.TaskOrderR\x05order\x12\x1d\n\npage_token\x18\x0f \x01(\tR\tpageToken\x12\x10\n\x03own\x18\x10 \x01(\x08R\x03own\x12!\n\x0c\x63ount_states\x18\x11 \x01(\x08R\x0b\x63ountStates\x12\x14\n\x05\x63\x61use\x18\x12 \x01(\tR\x05\x63\x61use\"\x86\x02\n\x11ListTasksResponse\x12\x31\n\x05tasks\x18\x01 \x03(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x05tasks\x12\x14\n\x05total\x18\x02 \x01(\x03R\x05total\x12\x16\n\x06scopes\x18\x03 \x03(\tR\x06scopes\x12&\n\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\x12(\n\x10total_is_minimum\x18\x05 \x01(\x08R\x0etotalIsMinimum\x12>\n\x0cstate_counts\x18\x06 \x03(\x0b\x32\x1b.dragoman.ops.v1.StateCountR\x0bstateCounts\"m\n\nStateCount\x12*\n\x05state\x18\x01 \x01(\x0e\x32\x14.lf.a2a.v1.TaskStateR\x05state\x12\x14\n\x05\x63ount\x18\x02 \x01(\x03R\x05\x63ount\x12\x1d\n\nis_minimum\x18\x03 \x01(\x08R\tisMinimum\"N\n\x11WatchTasksRequest\x12\x39\n\x06\x66ilter\x18\x01 \x01(\x0b\x32!.dragoman.ops.v1.ListTasksRequestR\x06\x66ilter\"L\n\x12WatchTasksResponse\x12\x36\n\x04list\x18\x01 \x01(\x0b\x32\".dragoman.ops.v1.ListTasksResponseR\x04list\"\xd1\x02\n\nListedTask\x12\x14\n\x05scope\x18\x01 \x01(\tR\x05scope\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12#\n\x04task\x18\x03 \x01(\x0b\x32\x0f.lf.a2a.v1.TaskR\x04task\x12\x1c\n\tprincipal\x18\x04 \x01(\tR\tprincipal\x12\x34\n\x07\x63reated\x18\x05 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x07\x63reated\x12\x18\n\x07summary\x18\x06 \x01(\tR\x07summary\x12\x1f\n\x0bstatus_text\x18\x07 \x01(\tR\nstatusText\x12\x16\n\x06tokens\x18\x08 \x01(\x03R\x06tokens\x12\x12\n\x04\x63ost\x18\t \x01(\x01R\x04\x63ost\x12!\n\x0c\x66\x61ilure_text\x18\n \x01(\tR\x0b\x66\x61ilureText\x12\x14\n\x05\x63\x61use\x18\x0b \x01(\tR\x05\x63\x61use\"\xab\x01\n\x11\x43\x61ncelTaskRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x33\n\x08metadata\x18\x05 \x01(\x0b\x32\x17.google.protobuf.StructR\x08metadata\"E\n\x12\x43\x61ncelTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x04task\"\xb7\x01\n\x10RerunTaskRequest\x12\x17\n\x07task_id\x18\x01 \x01(\tR\x06taskId\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x1c\n\tprincipal\x18\x03 \x01(\tR\tprincipal\x12\x14\n\x05scope\x18\x04 \x01(\tR\x05scope\x12\x1d\n\nrequest_id\x18\x05 \x01(\tR\trequestId\x12!\n\x0crepeat_steps\x18\x06 \x01(\x08R\x0brepeatSteps\"D\n\x11RerunTaskResponse\x12/\n\x04task\x18\x01 \x01(\x0b\x32\x1b.dragoman.ops.v1.ListedTaskR\x04task*W\n\tTaskOrder\x12\x1a\n\x16TASK_ORDER_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_ORDER_CHANGED\x10\x01\x12\x16\n\x12TASK_ORDER_CREATED\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, __name__, _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TASKORDER']._serialized_start=2072
-  _globals['_TASKORDER']._serialized_end=2159
+  _globals['_TASKORDER']._serialized_start=2151
+  _globals['_TASKORDER']._serialized_end=2238
   _globals['_LISTTASKSREQUEST']._serialized_start=133
-  _globals['_LISTTASKSREQUEST']._serialized_end=752
-  _globals['_LISTTASKSRESPONSE']._serialized_start=755
-  _globals['_LISTTASKSRESPONSE']._serialized_end=1017
-  _globals['_STATECOUNT']._serialized_start=1019
-  _globals['_STATECOUNT']._serialized_end=1128
-  _globals['_WATCHTASKSREQUEST']._serialized_start=1130
-  _globals['_WATCHTASKSREQUEST']._serialized_end=1208
-  _globals['_WATCHTASKSRESPONSE']._serialized_start=1210
-  _globals['_WATCHTASKSRESPONSE']._serialized_end=1286
-  _globals['_LISTEDTASK']._serialized_start=1289
-  _globals['_LISTEDTASK']._serialized_end=1569
-  _globals['_CANCELTASKREQUEST']._serialized_start=1572
-  _globals['_CANCELTASKREQUEST']._serialized_end=1743
-  _globals['_CANCELTASKRESPONSE']._serialized_start=1745
-  _globals['_CANCELTASKRESPONSE']._serialized_end=1814
-  _globals['_RERUNTASKREQUEST']._serialized_start=1817
-  _globals['_RERUNTASKREQUEST']._serialized_end=2000
-  _globals['_RERUNTASKRESPONSE']._serialized_start=2002
-  _globals['_RERUNTASKRESPONSE']._serialized_end=2070
+  _globals['_LISTTASKSREQUEST']._serialized_end=774
+  _globals['_LISTTASKSRESPONSE']._serialized_start=777
+  _globals['_LISTTASKSRESPONSE']._serialized_end=1039
+  _globals['_STATECOUNT']._serialized_start=1041
+  _globals['_STATECOUNT']._serialized_end=1150
+  _globals['_WATCHTASKSREQUEST']._serialized_start=1152
+  _globals['_WATCHTASKSREQUEST']._serialized_end=1230
+  _globals['_WATCHTASKSRESPONSE']._serialized_start=1232
+  _globals['_WATCHTASKSRESPONSE']._serialized_end=1308
+  _globals['_LISTEDTASK']._serialized_start=1311
+  _globals['_LISTEDTASK']._serialized_end=1648
+  _globals['_CANCELTASKREQUEST']._serialized_start=1651
+  _globals['_CANCELTASKREQUEST']._serialized_end=1822
+  _globals['_CANCELTASKRESPONSE']._serialized_start=1824
+  _globals['_CANCELTASKRESPONSE']._serialized_end=1893
+  _globals['_RERUNTASKREQUEST']._serialized_start=1896
+  _globals['_RERUNTASKREQUEST']._serialized_end=2079
+  _globals['_RERUNTASKRESPONSE']._serialized_start=2081
+  _globals['_RERUNTASKRESPONSE']._serialized_end=2149
 # @@protoc_insertion_point(module_scope)

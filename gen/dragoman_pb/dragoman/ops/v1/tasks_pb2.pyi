@@ -22,7 +22,7 @@ TASK_ORDER_CHANGED: TaskOrder
 TASK_ORDER_CREATED: TaskOrder
 
 class ListTasksRequest(_message.Message):
-    __slots__ = ("task_id", "scope", "agent", "context_id", "state", "limit", "include_artifacts", "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token", "own", "count_states")
+    __slots__ = ("task_id", "scope", "agent", "context_id", "state", "limit", "include_artifacts", "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token", "own", "count_states", "cause")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
@@ -40,6 +40,7 @@ class ListTasksRequest(_message.Message):
     PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     OWN_FIELD_NUMBER: _ClassVar[int]
     COUNT_STATES_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     scope: str
     agent: str
@@ -57,7 +58,8 @@ class ListTasksRequest(_message.Message):
     page_token: str
     own: bool
     count_states: bool
-    def __init__(self, task_id: _Optional[str] = ..., scope: _Optional[str] = ..., agent: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., limit: _Optional[int] = ..., include_artifacts: bool = ..., principal: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_a2a_pb2.TaskState, str]]] = ..., changed_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., changed_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., metadata: _Optional[_Iterable[str]] = ..., order: _Optional[_Union[TaskOrder, str]] = ..., page_token: _Optional[str] = ..., own: bool = ..., count_states: bool = ...) -> None: ...
+    cause: str
+    def __init__(self, task_id: _Optional[str] = ..., scope: _Optional[str] = ..., agent: _Optional[str] = ..., context_id: _Optional[str] = ..., state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., limit: _Optional[int] = ..., include_artifacts: bool = ..., principal: _Optional[str] = ..., states: _Optional[_Iterable[_Union[_a2a_pb2.TaskState, str]]] = ..., changed_since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., changed_before: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., text: _Optional[str] = ..., metadata: _Optional[_Iterable[str]] = ..., order: _Optional[_Union[TaskOrder, str]] = ..., page_token: _Optional[str] = ..., own: bool = ..., count_states: bool = ..., cause: _Optional[str] = ...) -> None: ...
 
 class ListTasksResponse(_message.Message):
     __slots__ = ("tasks", "total", "scopes", "next_page_token", "total_is_minimum", "state_counts")
@@ -98,7 +100,7 @@ class WatchTasksResponse(_message.Message):
     def __init__(self, list: _Optional[_Union[ListTasksResponse, _Mapping]] = ...) -> None: ...
 
 class ListedTask(_message.Message):
-    __slots__ = ("scope", "agent", "task", "principal", "created", "summary", "status_text", "tokens", "cost")
+    __slots__ = ("scope", "agent", "task", "principal", "created", "summary", "status_text", "tokens", "cost", "failure_text", "cause")
     SCOPE_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +110,8 @@ class ListedTask(_message.Message):
     STATUS_TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_TEXT_FIELD_NUMBER: _ClassVar[int]
+    CAUSE_FIELD_NUMBER: _ClassVar[int]
     scope: str
     agent: str
     task: _a2a_pb2.Task
@@ -117,7 +121,9 @@ class ListedTask(_message.Message):
     status_text: str
     tokens: int
     cost: float
-    def __init__(self, scope: _Optional[str] = ..., agent: _Optional[str] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., principal: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., summary: _Optional[str] = ..., status_text: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[float] = ...) -> None: ...
+    failure_text: str
+    cause: str
+    def __init__(self, scope: _Optional[str] = ..., agent: _Optional[str] = ..., task: _Optional[_Union[_a2a_pb2.Task, _Mapping]] = ..., principal: _Optional[str] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., summary: _Optional[str] = ..., status_text: _Optional[str] = ..., tokens: _Optional[int] = ..., cost: _Optional[float] = ..., failure_text: _Optional[str] = ..., cause: _Optional[str] = ...) -> None: ...
 
 class CancelTaskRequest(_message.Message):
     __slots__ = ("task_id", "agent", "principal", "scope", "metadata")

@@ -156,14 +156,44 @@ class Event(_message.Message):
     def __init__(self, status: _Optional[_Union[StatusChange, _Mapping]] = ..., artifact: _Optional[_Union[ArtifactChange, _Mapping]] = ..., text: _Optional[_Union[TextChunk, _Mapping]] = ...) -> None: ...
 
 class StatusChange(_message.Message):
-    __slots__ = ("state", "message", "metadata")
+    __slots__ = ("state", "message", "metadata", "failure")
     STATE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
+    FAILURE_FIELD_NUMBER: _ClassVar[int]
     state: _a2a_pb2.TaskState
     message: _a2a_pb2.Message
     metadata: _struct_pb2.Struct
-    def __init__(self, state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    failure: Failure
+    def __init__(self, state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
+
+class Failure(_message.Message):
+    __slots__ = ("type", "text", "frames", "step", "causes", "attempt")
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    FRAMES_FIELD_NUMBER: _ClassVar[int]
+    STEP_FIELD_NUMBER: _ClassVar[int]
+    CAUSES_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    type: str
+    text: str
+    frames: _containers.RepeatedCompositeFieldContainer[FailureFrame]
+    step: str
+    causes: _containers.RepeatedScalarFieldContainer[str]
+    attempt: int
+    def __init__(self, type: _Optional[str] = ..., text: _Optional[str] = ..., frames: _Optional[_Iterable[_Union[FailureFrame, _Mapping]]] = ..., step: _Optional[str] = ..., causes: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ...) -> None: ...
+
+class FailureFrame(_message.Message):
+    __slots__ = ("file", "line", "function", "code")
+    FILE_FIELD_NUMBER: _ClassVar[int]
+    LINE_FIELD_NUMBER: _ClassVar[int]
+    FUNCTION_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    file: str
+    line: int
+    function: str
+    code: str
+    def __init__(self, file: _Optional[str] = ..., line: _Optional[int] = ..., function: _Optional[str] = ..., code: _Optional[str] = ...) -> None: ...
 
 class ArtifactChange(_message.Message):
     __slots__ = ("artifact", "append", "last_chunk", "metadata")
