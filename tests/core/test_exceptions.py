@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import time
 import traceback
 import weakref
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.hostile import kinds
 
 from dragoman.core import exceptions
 from dragoman.core.errors import OutOfMemory, lacks_memory
+from dragoman.core.task.failures import encode_failure, task_failure
 
 HOSTILE = pytest.mark.parametrize("make", kinds.EXCEPTIONS.values(), ids=kinds.EXCEPTIONS)
 
@@ -36,6 +40,8 @@ def test_nothing_of_an_exception_raises_or_takes_long(make: Callable[[], BaseExc
     text = exceptions.format_traceback(error)
     assert len(text) <= exceptions.MAX_TRACEBACK_CHARS + 1
     text.encode()
+    failure = task_failure(encode_failure(exceptions.failure_fields(error)), b"", "agent", 1)
+    assert len(failure.data) <= 40_000
     lacks_memory(error)
     assert time.thread_time() - started < 1
 
@@ -140,3 +146,66 @@ def test_an_exception_without_frames_does_not_keep_their_values() -> None:
     assert held[0]() is not None
     exceptions.forget_frames(kept[0])
     assert held[0]() is None
+
+
+def _price(order: str) -> int:
+    return int(order)
+
+
+def test_the_fields_of_a_failure_are_its_class_text_authors_frames_and_causes() -> None:
+    try:
+        try:
+            _price("seven")
+        except ValueError as cause:
+            raise LookupError("no price") from cause
+    except LookupError as caught:
+        error = caught
+    fields = exceptions.failure_fields(error)
+    assert (fields["type"], fields["text"], fields["step"]) == ("LookupError", "no price", "")
+    assert fields["causes"] == ["ValueError: invalid literal for int() with base 10: 'seven'"]
+    (frame,) = fields["frames"]
+    assert frame["code"] == 'raise LookupError("no price") from cause'
+    assert (frame["file"], frame["function"]) == (
+        __file__,
+        test_the_fields_of_a_failure_are_its_class_text_authors_frames_and_causes.__name__,
+    )
+
+
+def test_frames_of_ours_and_of_libraries_are_left_out(tmp_path: Path) -> None:
+    installed = tmp_path / "site-packages" / "shop"
+    installed.mkdir(parents=True)
+    agent, library = installed / "agent.py", tmp_path / "site-packages" / "requests.py"
+    for file, text in ((library, "def get(call): call()"), (agent, "def pay(call, get): get(call)")):
+        file.write_text(text)
+    names: dict[str, Any] = {}
+    for file in (library, agent):
+        exec(compile(file.read_text(), str(file), "exec"), names)
+
+    def functions(own_file: str) -> list[str]:
+        try:
+            names["pay"](lambda: json.loads("{"), names["get"])
+        except ValueError as error:
+            return [frame["function"] for frame in exceptions.failure_fields(error, None, own_file)["frames"]]
+        raise AssertionError
+
+    assert functions("")[1:] == ["<lambda>"]
+    assert functions(str(agent))[1:] == ["pay", "<lambda>"]
+    rejected = raised_within(lambda: exceptions.is_a(ValueError(), 7))  # type: ignore[arg-type]
+    assert [frame["function"] for frame in exceptions.failure_fields(rejected)["frames"]] == [
+        "raised_within",
+        "<lambda>",
+    ]
+
+
+def raised_within(call: Callable[[], object]) -> BaseException:
+    try:
+        call()
+    except BaseException as error:
+        return error
+    raise AssertionError
+
+
+def test_the_step_that_an_exception_ended_is_noted_with_it() -> None:
+    error = ValueError("x")
+    exceptions.note_step(error, "book a room")
+    assert exceptions.failure_fields(RuntimeError("y"), error)["step"] == "book a room"

@@ -7,6 +7,8 @@ Executor processes load this file, too: it needs nothing but the standard librar
 
 from __future__ import annotations
 
+import linecache
+import sysconfig
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -26,6 +28,9 @@ MAX_TRACEBACK_ENTRIES: Final = 2_000
 MAX_GROUP_DEPTH: Final = 8  # groups in groups whose exceptions a traceback text shows
 MAX_TRACEBACK_CHARS: Final = 30_000  # characters of a traceback text
 MAX_NOTES: Final = 8  # notes of an exception that a traceback text shows
+MAX_CAUSE_FRAMES: Final = 20  # frames of the author's code that are stored with a failed task
+MAX_STORED_CAUSES: Final = 4  # exceptions behind one that are stored with a failed task
+MAX_LINE_CHARS: Final = 300  # characters of the line of a frame, of its file and of its function
 
 # A class may replace these attributes; the descriptors of the interpreter read what it has stored.
 _CAUSE: Final[Any] = BaseException.__dict__["__cause__"]
@@ -132,6 +137,74 @@ def format_traceback(
     """
     text = _TracebackText(is_hidden, hides_all).of(error)
     return text if len(text) <= MAX_TRACEBACK_CHARS else f"…{text[-MAX_TRACEBACK_CHARS:]}"
+
+
+_PACKAGE: Final = __file__.rpartition("core/")[0]  # of this file
+_OWN_AGENTS: Final = f"{_PACKAGE}playground.py"
+_STANDARD_LIBRARY: Final = f"{sysconfig.get_path('stdlib')}/"
+_LIBRARY_FOLDERS: Final = frozenset(("site-packages", "dist-packages"))
+_STEP_KEY: Final = "__dragoman_step__"  # in the attributes of an exception
+
+
+def is_own_file(file: str) -> bool:
+    """Whether a file is ours, which explains nothing to the author of an agent."""
+    return file.startswith(_PACKAGE) and file != _OWN_AGENTS
+
+
+def note_step(error: BaseException, step: str) -> None:
+    """Notes with an exception the durable step that it ended."""
+    _ATTRIBUTES.__get__(error)[_STEP_KEY] = step
+
+
+def failure_fields(error: BaseException, group: BaseException | None = None, own_file: str = "") -> dict[str, Any]:
+    """The fields of the `Failure` (dragoman.worker.v1) that is stored for operators.
+
+    group: what was raised, if `error` was in it. own_file: a file of the author's, whose folder is the author's, too:
+    an agent may be installed as a library.
+    """
+    try:
+        behind = [one for one in walk(group or error) if one is not error and not members(one)]
+        frames = _frames([error, *behind], lambda file: _is_library(file, own_file))
+        steps = (dict.get(_ATTRIBUTES.__get__(one), _STEP_KEY) for one in (error, *behind))
+        return {
+            "type": _valid(name_of(error)),
+            "text": text_of(error),
+            "frames": frames or _frames([error, *behind], is_own_file),
+            "step": next((step for step in steps if type(step) is str), ""),
+            "causes": [describe(one, MAX_LINE_CHARS) for one in behind[:MAX_STORED_CAUSES]],
+        }
+    except BaseException:  # a MemoryError
+        return {"type": _valid(name_of(error))}
+
+
+def _frames(errors: list[BaseException], is_hidden: Callable[[str], bool]) -> list[dict[str, Any]]:
+    """The last frames of the first exception that has some, as fields of `FailureFrame`."""
+    found: deque[tuple[FrameType, int]] = deque(maxlen=MAX_CAUSE_FRAMES)
+    for error in errors:
+        found.extend(entry for entry in stack_of(error) if not is_hidden(entry[0].f_code.co_filename))
+        if found:
+            break
+    return [
+        {
+            "file": _valid(frame.f_code.co_filename[-MAX_LINE_CHARS:]),
+            "line": line or 0,
+            "function": _valid(frame.f_code.co_name[:MAX_LINE_CHARS]),
+            "code": _valid(linecache.getline(frame.f_code.co_filename, line or 0).strip()[:MAX_LINE_CHARS]),
+        }
+        for frame, line in found
+    ]
+
+
+def _is_library(file: str, own_file: str) -> bool:
+    """Whether a file is ours, or of a library whose folder has none of the author's files."""
+    if is_own_file(file) or file.startswith((_STANDARD_LIBRARY, "<frozen")):
+        return True
+    is_installed = not _LIBRARY_FOLDERS.isdisjoint(file.split("/"))
+    return is_installed and not (own_file and file.startswith(own_file.rpartition("/")[0] + "/"))
+
+
+def _valid(text: str) -> str:
+    return text.encode(errors="backslashreplace").decode()
 
 
 _CAUSED: Final = "\nThe above exception was the direct cause of the following exception:\n"

@@ -28,6 +28,7 @@ from dragoman.core.task.contents import (
     run_fold,
     unlimited_budget,
 )
+from dragoman.core.task.failures import TaskFailure
 from dragoman.core.task.log import (
     CHANGED,
     EXISTS,
@@ -78,6 +79,7 @@ class TaskRows:
     usage: dict[str, tuple[int, int]] = field(default_factory=dict)
     delegated: tuple[int, int] = (0, 0)
     parent: bytes = b""
+    failure: TaskFailure | None = None
 
     def task(self, history: int | None, *, artifacts: bool = True, budget: ResponseBudget | None = None) -> bytes:
         """The serialized Task within the budget of its response."""
@@ -227,6 +229,7 @@ class MemoryDatabase:
         if planned.events:
             rows.log.append([Event(event.sequence, event.data, event.state, event.ends) for event in planned.events])
         rows.messages += planned.messages
+        rows.failure = planned.failure or rows.failure
         for chunk in planned.artifacts:
             known = rows.artifacts.get(chunk.artifact_id)
             if known is None or chunk.replaces:

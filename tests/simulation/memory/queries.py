@@ -15,6 +15,7 @@ from dragoman.core.push.delivery import PushState
 from dragoman.core.task import states
 from dragoman.core.task.contents import ResponseBudget
 from dragoman.core.task.cursors import (
+    FailureGroup,
     FoundTask,
     FoundTasks,
     OpenTasks,
@@ -174,11 +175,14 @@ def _matches(rows: TaskRows, query: TaskSearch) -> bool:
         return False
     if record.updated < query.changed_since or (query.changed_before and record.updated >= query.changed_before):
         return False
+    if query.cause and (rows.failure is None or rows.failure.cause != query.cause):
+        return False
     if query.text:
         text, digits = query.text.lower(), id_digits(query.text)
         if not (
             text in record.summary.lower()
             or text in record.status_text.lower()
+            or (query.finds_failures and rows.failure is not None and text in rows.failure.text.lower())
             or (digits and digits in record.ref.key.hex())
         ):
             return False
@@ -187,6 +191,8 @@ def _matches(rows: TaskRows, query: TaskSearch) -> bool:
 
 def search(database: MemoryDatabase, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
     """See dragoman.ports.Store."""
+    if query.groups_failures:
+        return FoundTasks(groups=_failure_groups(database, query))
     owners = {owner: number for number, owner in enumerate(dict.fromkeys(ref.owner for ref in database.tasks), 1)}
 
     def position(rows: TaskRows) -> tuple[int, int, bytes]:
@@ -203,16 +209,32 @@ def search(database: MemoryDatabase, query: TaskSearch, budget: ResponseBudget) 
         matching = [rows for rows in matching if position(rows) < query.after]
     shown = matching[: query.page_size]
     return FoundTasks(
-        [
-            FoundTask(
-                rows.record, rows.created, rows.task(0, artifacts=query.artifacts, budget=budget), rows.total_usage
-            )
-            for rows in shown
-        ],
+        [_found(rows, rows.task(0, artifacts=query.artifacts, budget=budget)) for rows in shown],
         position(shown[-1]) if len(matching) > len(shown) else None,
         min(total, query.max_total),
         query.after is None and total <= query.max_total,
     )
+
+
+def _found(rows: TaskRows, task: bytes) -> FoundTask:
+    failure = (rows.failure.cause, rows.failure.text, rows.failure.data) if rows.failure else ()
+    return FoundTask(rows.record, rows.created, task, rows.total_usage, *failure)
+
+
+def _failure_groups(database: MemoryDatabase, query: TaskSearch) -> list[FailureGroup]:
+    causes: dict[str, list[TaskRows]] = {}
+    for rows in sorted(database.tasks.values(), key=lambda rows: rows.record.updated):
+        if rows.failure is not None and _matches(rows, query):
+            causes.setdefault(rows.failure.cause, []).append(rows)
+    return [
+        FailureGroup(
+            _found(group[-1], b""),
+            group[0].record.updated,
+            min(len(group), query.max_total),
+            len(group) <= query.max_total,
+        )
+        for group in causes.values()
+    ]
 
 
 def count_states(database: MemoryDatabase, query: TaskSearch) -> list[StateCount]:

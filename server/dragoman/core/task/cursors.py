@@ -101,6 +101,7 @@ SearchPosition = tuple[int, int, bytes]
 SEARCHED_ROWS: Final = 10_000
 MAX_TOTAL: Final = 1000
 """Matching tasks that are counted."""
+MAX_CAUSES: Final = 500  # causes whose failed tasks are looked at, to group them
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,11 +130,14 @@ class TaskSearch:
     searched_rows: int = SEARCHED_ROWS
     """About how many rows are read for one page, where no index has the tasks that match."""
     max_total: int = MAX_TOTAL  # matching tasks that are counted
+    cause: str = ""  # of failed tasks: `TaskFailure.cause`
+    finds_failures: bool = False  # `text` is looked for in `TaskFailure.text` too: for operators
+    groups_failures: bool = False  # the answer has groups of the failed tasks that match, and no tasks
 
     @property
     def for_counts(self) -> TaskSearch:
         """The search to count by state: whatever its states are, and by ranges of one state where an index has them."""
-        order: SearchOrder = "created" if self.text and not self.principal else "changed"
+        order: SearchOrder = "created" if self.text and not (self.principal or self.cause) else "changed"
         has_ranges = order == "changed" and not self.task_id and not self.context
         return replace(self, order=order, states=states.STORED_STATES if has_ranges else frozenset())
 
@@ -153,6 +157,24 @@ class FoundTask:
     created: int
     task: bytes
     usage: Usage = NO_USAGE
+    cause: str = ""  # of a failed task, as the next two: `TaskFailure`
+    failure_text: str = ""
+    failure: bytes = b""
+
+    @property
+    def without_failure(self) -> FoundTask:
+        """The task as those see it who are no operators."""
+        return replace(self, cause="", failure_text="", failure=b"")
+
+
+@dataclass(frozen=True, slots=True)
+class FailureGroup:
+    """Failed tasks with one cause: the last one, and when the first one failed, in milliseconds since the epoch."""
+
+    last: FoundTask
+    first: int
+    count: int
+    is_exact: bool  # False: at least so many
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +185,7 @@ class FoundTasks:
     next: SearchPosition | None = None  # where the next page continues; None on the last one
     total: int = 0  # number of all tasks that match, counted for the first page only
     is_total_exact: bool = True  # False: at least so many
+    groups: list[FailureGroup] = field(default_factory=list)  # those of `TaskSearch.groups_failures`
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,11 +138,15 @@ class IncomingMessage:
 
 @dataclass(slots=True)
 class StatusChange:
-    """The task enters `state`. `message` is a serialized Message, `metadata` a serialized Struct."""
+    """The task enters `state`. `message` is a serialized Message, `metadata` a serialized Struct.
+
+    `failure`: why it is FAILED, for operators: a serialized `dragoman.worker.v1.Failure`. No event has it.
+    """
 
     state: int
     message: bytes = b""
     metadata: bytes = b""
+    failure: bytes = b""
 
 
 @dataclass(slots=True)

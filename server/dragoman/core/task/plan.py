@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from dragoman.core.task import frames, states
+from dragoman.core.task.failures import TaskFailure, task_failure
 from dragoman.core.task.log import (
     ENDED,
     EXISTS,
@@ -79,6 +80,7 @@ class Plan:
     turn_continues: bool = False
     past_turn: int = 0
     """The number under which the steps of the current turn are kept from now on, because the next turn begins."""
+    failure: TaskFailure | None = None  # why the task is FAILED from now on
 
     @property
     def log_row(self) -> bytes:
@@ -189,6 +191,8 @@ def _write_status(planned: Plan, event: StatusChange, now: int) -> None:
     record.status_text = ""
     if event.message and event.state in states.EXPLAINED:
         record.status_text = summary_of(pb.Message.FromString(event.message), MAX_STATUS_TEXT)
+    if event.state == states.FAILED:
+        planned.failure = task_failure(event.failure, event.message, record.agent, record.attempt)
     planned.events.append(Event(record.last_sequence, frames.frame(3, update), event.state))
 
 

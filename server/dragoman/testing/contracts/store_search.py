@@ -20,7 +20,9 @@ from dragoman.core.task.cursors import (
     page_token,
     parse_page_token,
 )
+from dragoman.core.task.failures import encode_failure
 from dragoman.core.task.log import Append, Appended, TaskRef
+from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
 from dragoman.testing.fixtures import (
     SESSION,
@@ -32,6 +34,7 @@ from dragoman.testing.fixtures import (
     new_ref,
     status,
 )
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 ANN = Owner("default", "ann")
@@ -319,3 +322,118 @@ class StoreSearches:
             await self.create(store, clock, owner)
         assert await store.scopes(10) == ["default", "projects/p"]
         assert await store.scopes(1) == ["default"]
+
+    # Failures
+
+    async def fail(
+        self, store: Store, clock: Clock, owner: Owner, text: str, agent: str = "echo", function: str = ""
+    ) -> Appended:
+        """Creates a task that fails with a ValueError of this text, raised in this function."""
+        frames = [{"file": "/app/shop.py", "line": 7, "function": function, "code": "raise"}] if function else []
+        failure = encode_failure({"type": "ValueError", "text": text, "frames": frames})
+        clock.forward(1)
+        task = await store.append(claimed(new_ref(owner), agent=agent))
+        failed = replace(status(states.FAILED, "The agent failed."), failure=failure)
+        return await store.append(by_runner(task, failed, end=True))
+
+    async def test_a_failed_task_has_its_failure_and_no_reader_of_the_task_shows_it(
+        self, store: Store, clock: Clock
+    ) -> None:
+        failed = (await self.fail(store, clock, ANN, "no sheep left", function="count")).record
+        (found,) = (await store.search(TaskSearch(states=frozenset({states.FAILED})))).tasks
+        failure = wk.Failure.FromString(found.failure)
+        assert (failure.type, failure.text, failure.attempt) == ("ValueError", "no sheep left", 1)
+        assert [(frame.function, frame.line) for frame in failure.frames] == [("count", 7)]
+        assert found.failure_text == "ValueError: no sheep left"
+        assert (found.without_failure.failure, found.without_failure.failure_text) == (b"", "")
+        snapshot = await store.read(failed.ref)
+        assert snapshot is not None
+        page = await store.page(TaskQuery(ANN, "echo"))
+        events = [event.data for event in await store.events(failed.ref, 0)]
+        for shown in (snapshot.task, repr(snapshot.record).encode(), *page.tasks, *events):
+            assert b"sheep" not in shown
+
+    async def test_a_task_that_fails_without_an_exception_has_its_status_as_failure(
+        self, store: Store, clock: Clock
+    ) -> None:
+        await self.create(store, clock, ANN, state=states.FAILED)
+        await self.create(store, clock, ANN, state=states.CANCELED)
+        canceled, failed = (await store.search(TaskSearch())).tasks
+        assert (failed.failure_text, wk.Failure.FromString(failed.failure).type) == ("because of the quota", "")
+        assert (canceled.failure_text, canceled.failure, canceled.cause) == ("", b"", "")
+
+    @pytest.mark.parametrize("order", ["changed", "created"])
+    async def test_the_text_of_a_failure_is_found_for_operators_only(
+        self, store: Store, clock: Clock, order: SearchOrder
+    ) -> None:
+        failed = (await self.fail(store, clock, ANN, "no SHEEP left")).record
+        query = TaskSearch(order=order, text="sheep")
+        assert await self.keys(store, query) == []
+        for principal in ("", "ann"):
+            wanted = replace(query, finds_failures=True, principal=principal)
+            assert await self.keys(store, wanted) == [failed.ref.key]
+
+    async def test_equal_failures_are_groups_and_each_is_a_filter(self, store: Store, clock: Clock) -> None:
+        for number in range(3):
+            last = await self.fail(store, clock, (ANN, BOB, TENANT)[number], f"order {number}", function="pay")
+        other = await self.fail(store, clock, ANN, "order 9", function="ship")
+        await self.fail(store, clock, BOB, "order 9", agent="desk", function="ship")
+        texts = [await self.fail(store, clock, BOB, f"no {what}") for what in ("7", "81", "tea")]
+        await self.create(store, clock, ANN)
+        groups = (await store.search(TaskSearch(groups_failures=True))).groups
+        counted = sorted((group.count, group.last.record.agent, group.is_exact) for group in groups)
+        assert counted == [
+            (1, "desk", True),
+            (1, "echo", True),
+            (1, "echo", True),
+            (2, "echo", True),
+            (3, "echo", True),
+        ]
+        (most,) = (group for group in groups if group.count == 3)
+        assert (most.last.record.updated - most.first, most.last.record.id) == (2000, last.record.id)
+        assert wk.Failure.FromString(most.last.failure).text == "order 2"
+        (numbers,) = (group for group in groups if group.count == 2)
+        for query in (TaskSearch(), TaskSearch(order="created")):
+            query = replace(query, cause=numbers.last.cause)
+            expected = [texts[1].record.ref.key, texts[0].record.ref.key]
+            assert await self.keys(store, query) == expected
+            assert await self.keys(store, replace(query, agents=frozenset({"echo"}))) == expected
+            assert await self.keys(store, replace(query, states=frozenset({states.FAILED}))) == expected
+            assert await self.keys(store, replace(query, scopes=frozenset({"default"}))) == expected
+            for nothing in (
+                {"agents": frozenset({"desk"})}, {"states": frozenset({states.COMPLETED})}, {"principal": "ann"},
+                {"scopes": frozenset({"projects/p"})}, {"context": "other"}, {"task_id": other.record.id},
+            ):  # fmt: skip
+                assert await self.keys(store, replace(query, **nothing)) == [], nothing
+        for selected, expected_counts in (
+            ({"scopes": frozenset({"projects/p"})}, [1]),
+            ({"agents": frozenset({"desk"})}, [1]),
+            ({"principal": "bob"}, [1, 1, 1, 2]),
+            ({"cause": most.last.cause}, [3]),
+            ({"cause": "none"}, []),
+            ({"text": "order", "finds_failures": True}, [1, 1, 3]),
+            ({"changed_since": last.record.updated}, [1, 1, 1, 1, 2]),
+            ({"changed_before": last.record.updated}, [2]),
+            ({"context": "context", "agents": frozenset({"desk"})}, [1]),
+            ({"task_id": other.record.id}, [1]),
+        ):
+            query = replace(TaskSearch(groups_failures=True), **selected)
+            assert sorted(one.count for one in (await store.search(query)).groups) == expected_counts, selected
+
+    async def test_pages_by_cause_are_the_whole_list_in_order(self, store: Store, clock: Clock) -> None:
+        for number in range(11):
+            await self.fail(store, clock, (ANN, BOB, TENANT)[number % 3], f"order {number}")
+        (group,) = (await store.search(TaskSearch(groups_failures=True))).groups
+        query = TaskSearch(cause=group.last.cause, page_size=4)
+        pages = await self.pages(store, query)
+        everything = await self.keys(store, replace(query, page_size=50))
+        assert [one.record.ref.key for page in pages for one in page.tasks] == everything
+        assert (len(everything), pages[0].total) == (11, 11)
+        few = (await store.search(TaskSearch(groups_failures=True, max_total=5))).groups
+        assert [(one.count, one.is_exact) for one in few] == [(5, False)]
+
+    async def test_an_erased_task_leaves_nothing_of_its_failure(self, store: Store, clock: Clock) -> None:
+        failed = (await self.fail(store, clock, ANN, "no sheep left")).record
+        await store.erasures.erase(TaskSelection(task=failed.id))
+        found = await store.search(TaskSearch(text="sheep", finds_failures=True))
+        assert (found.tasks, (await store.search(TaskSearch(groups_failures=True))).groups) == ([], [])

@@ -420,6 +420,12 @@ _UPDATE_TASK_STATES: Final = PostgresBulkStatement(
     "iyy",
     "owner, task, agent_state",
 )
+_WRITE_FAILURES: Final = PostgresBulkStatement(
+    "UPDATE tasks SET cause = r.cause, failure_text = r.failure_text, failure = r.failure FROM {rows}"
+    " WHERE tasks.owner = r.owner AND tasks.task = r.task AND tasks.task {own}",
+    "iytty",
+    "owner, task, cause, failure_text, failure",
+)
 _DELETE_CHUNKS: Final = PostgresBulkStatement(
     "DELETE FROM chunks c USING {rows}"
     " WHERE c.owner = r.owner AND c.task = r.task AND c.artifact = r.artifact AND c.sequence < r.sequence"
@@ -481,6 +487,7 @@ class PostgresPendingRows:
     task_states: dict[TaskRowKey, bytes] = field(default_factory=dict)
     task_metadata: dict[TaskRowKey, bytes] = field(default_factory=dict)
     """Serialized Structs to merge."""
+    failures: list[tuple[Any, ...]] = field(default_factory=list)
     log: list[tuple[Any, ...]] = field(default_factory=list)
     messages: list[tuple[Any, ...]] = field(default_factory=list)
     replaced_artifacts: dict[ArtifactKey, tuple[int, bytes]] = field(default_factory=dict)
@@ -522,6 +529,8 @@ class PostgresPendingRows:
             sender = "" if message.sender == record.ref.owner.principal else message.sender
             content = message.data, message.envelope, sender, message.size
             self.messages.append((*row_key, message.number, message.role, *content))
+        if plan.failure is not None:
+            self.failures.append((*row_key, plan.failure.cause, plan.failure.text, plan.failure.data))
         for step in change.steps:
             self.steps[*row_key, step.name, step.number] = step_values(step)
         for row in plan.artifacts:
@@ -543,6 +552,7 @@ class PostgresPendingRows:
         """Sends the pending rows, and these rows of the tables `totals`, `quota_counters` and `daily_usage`."""
         await self._write_main_tables(connection, counts)
         await _UPDATE_TASK_STATES.run(connection, [(*row_key, state) for row_key, state in self.task_states.items()])
+        await _WRITE_FAILURES.run(connection, self.failures)
         for row_key, update in self.task_metadata.items():
             await task_tables.merge_task_metadata(connection, row_key, update)
         await task_tables.record_keys(connection, self.used_keys)
@@ -558,7 +568,7 @@ class PostgresPendingRows:
         before: the known tasks of the batch. Rows are locked in the order that all processes use.
         """
         rest = (self.task_states, self.task_metadata, self.used_keys, self.due_tasks, self.blob_uses, self.steps)
-        if any(rest) or before.keys() - self.records.keys():
+        if any(rest) or self.failures or before.keys() - self.records.keys():
             return None
         changed = [
             (*row_key, *mutable_values(self.records[row_key]), *_checked_values(record))

@@ -7,7 +7,7 @@ one statement reads all ranges of a kind, because each statement is a round trip
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from asyncpg import Connection
@@ -15,8 +15,10 @@ from asyncpg import Connection
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
-from dragoman.core.task.contents import ResponseBudget
+from dragoman.core.task.contents import ResponseBudget, unlimited_budget
 from dragoman.core.task.cursors import (
+    MAX_CAUSES,
+    FailureGroup,
     FoundTask,
     FoundTasks,
     SearchPosition,
@@ -26,7 +28,7 @@ from dragoman.core.task.cursors import (
     metadata_entries,
 )
 from dragoman.core.task.log import TaskRef
-from dragoman.core.task.states import STORED_STATES
+from dragoman.core.task.states import FAILED, STORED_STATES
 from dragoman.extensions.postgres.maintenance.partitions import DAY_MS, first_key, key_literal
 from dragoman.extensions.postgres.reads import CHUNKS, TASK, TASK_WIDTH, keys_of_id, task_bytes
 from dragoman.extensions.postgres.rows import text_array
@@ -51,6 +53,13 @@ _OWNERS_WITH_CONTEXT: Final = """
 SELECT o.owner, o.scope FROM owners o WHERE EXISTS (
     SELECT 1 FROM tasks t WHERE t.visible AND t.owner = o.owner AND t.context = $1)
 """
+_CAUSES: Final = """
+WITH RECURSIVE c AS (
+    SELECT min(cause) AS cause FROM tasks WHERE cause <> ''
+    UNION ALL SELECT (SELECT min(t.cause) FROM tasks t WHERE t.cause <> '' AND t.cause > c.cause) FROM c
+    WHERE c.cause IS NOT NULL
+) SELECT cause FROM c WHERE cause IS NOT NULL LIMIT $1
+"""
 _PAIRS: Final = """
 WITH RECURSIVE p AS (
     (SELECT agent, state FROM tasks WHERE {condition} ORDER BY agent, state LIMIT 1)
@@ -66,7 +75,8 @@ RANGES: Final = (
     " WITH ORDINALITY r(owner, agent, state, low_updated, low_owner, low_task, n)"
 )
 _FOUND_TASKS: Final = f"""
-SELECT {TASK.format(history="$3::bigint")}, t.task, o.scope, o.principal, t.created, t.owner
+SELECT {TASK.format(history="$3::bigint")}, t.task, o.scope, o.principal, t.created, t.owner,
+    t.cause, t.failure_text, t.failure
 FROM unnest($1::bigint[], $2::bytea[]) WITH ORDINALITY f(owner, task, n)
 JOIN tasks t ON t.owner = f.owner AND t.task = f.task JOIN owners o ON o.owner = t.owner
 {CHUNKS.format(artifacts="$4::boolean")}
@@ -106,13 +116,28 @@ async def scopes(connection: Connection, limit: int) -> list[str]:
 
 
 async def search(connection: Connection, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
-    """One page of a search."""
+    """One page of a search, or the groups of its failures."""
+    if query.groups_failures:
+        return FoundTasks(groups=await _failure_groups(connection, query))
     ranges, is_exact = await ranges_of(connection, query)
     reader = PostgresRangeReader(connection, query, [one for one in ranges if one.rows], is_exact)
     positions, following = await reader.page()
     total, is_total_exact = await reader.count() if query.after is None else (0, False)
     tasks = await _found_tasks(connection, query, positions, budget)
     return FoundTasks(tasks, following, total, is_total_exact)
+
+
+async def _failure_groups(connection: Connection, query: TaskSearch) -> list[FailureGroup]:
+    """The causes of failed tasks that match, with their number, and the times of the first and the last one."""
+    groups = []
+    rows = [(query.cause,)] if query.cause else await connection.fetch(_CAUSES, MAX_CAUSES)
+    for (cause,) in rows:
+        one = replace(query, cause=cause, order="changed", page_size=1)
+        ranges, is_exact = await ranges_of(connection, one)
+        reader = PostgresRangeReader(connection, one, [group for group in ranges if group.rows], is_exact)
+        if last := await _found_tasks(connection, one, (await reader.page())[0], unlimited_budget()):
+            groups.append(FailureGroup(last[0], await reader.first(), *await reader.count()))
+    return groups
 
 
 class PostgresRangeReader:
@@ -170,6 +195,18 @@ class PostgresRangeReader:
             if total > self._query.max_total:
                 return self._query.max_total, False
         return total, is_exact
+
+    async def first(self) -> int:
+        """When the first of the tasks that match changed; 0 for none."""
+        times = []
+        for group in self.groups:
+            lows, arguments = await self.lows(group, None, self.rows_per_range), StatementArguments()
+            sql = (
+                f"SELECT min(x.updated) FROM {RANGES} CROSS JOIN LATERAL (SELECT t.updated FROM tasks t"
+                f" WHERE {self.where(group, None, arguments)} ORDER BY t.updated, t.owner, t.task LIMIT 1) x"
+            )
+            times.append(await self._connection.fetchval(sql, *range_columns(group.rows, lows), *arguments.values))
+        return min(filter(None, times), default=0)
 
     def _sort_key(self, position: SearchPosition) -> Any:
         return position[2] if self._by_creation else position
@@ -259,13 +296,16 @@ def _conditions(query: TaskSearch, is_exact: bool, arguments: StatementArguments
             where += f" AND t.principal = {arguments.mark(query.principal, 'text')}"
         if query.context:
             where += f" AND t.context = {arguments.mark(query.context, 'text')}"
+        if query.cause:
+            where += f" AND t.cause = {arguments.mark(query.cause, 'text')}"
         if query.order == "created":
             where += _in_time(query, arguments)
     if query.text:
         pattern = arguments.mark(like_pattern(query.text), "text")
         digits = id_digits(query.text)
         of_id = f" OR encode(t.task, 'hex') LIKE {arguments.mark(f'%{digits}%', 'text')}" if digits else ""
-        where += f" AND (t.summary ILIKE {pattern} OR t.status_text ILIKE {pattern}{of_id})"
+        of_failure = f" OR t.failure_text ILIKE {pattern}" if query.finds_failures else ""
+        where += f" AND (t.summary ILIKE {pattern} OR t.status_text ILIKE {pattern}{of_failure}{of_id})"
     for key, value in query.metadata:
         entries = [arguments.mark(entry, "bytea") for entry in metadata_entries(key, value)]
         where += f" AND ({' OR '.join(f'position({entry} IN t.metadata) > 0' for entry in entries)})"
@@ -282,12 +322,16 @@ async def ranges_of(connection: Connection, query: TaskSearch) -> tuple[list[Pos
         owners = _in_scopes(await connection.fetch(_OWNERS_WITH_CONTEXT, query.context), query)
         arguments = "t.visible AND t.owner = r.owner AND t.context = r.agent"
         return [PostgresRanges(arguments, [(owner, query.context, 0) for owner in owners])], False
+    if query.cause and query.order == "changed":
+        where = "t.cause <> '' AND t.cause = r.agent"
+        rows = [(0, query.cause, 0)] if FAILED in (query.states or {FAILED}) else []
+        return [PostgresRanges(where, rows)], not (query.scopes or query.agents or query.principal)
     few = await _few_owners(connection, query)
     if query.order == "created":
         if few is not None:
             return [PostgresRanges("t.owner = r.owner", [(owner, "", 0) for owner in few])], False
-        has_filters = query.scopes or query.agents or query.states or query.changed_since or query.changed_before
-        return [PostgresRanges("true", [(0, "", 0)])], not has_filters
+        filters = query.scopes, query.agents, query.states, query.changed_since, query.changed_before, query.cause
+        return [PostgresRanges("true", [(0, "", 0)])], not any(filters)
     if few is not None:
         return [await _ranges_of_owners(connection, few, query)], not query.principal
     return [
@@ -347,9 +391,9 @@ async def _found_tasks(
         used.setdefault((owner, task), []).append((tokens, cost, delegated))
     found = []
     for row in await connection.fetch(_FOUND_TASKS, *keys, 0, query.artifacts):
-        key, scope, principal, created, owner = row[TASK_WIDTH:]
+        key, scope, principal, created, owner, *failure = row[TASK_WIDTH:]
         record = record_from_row(TaskRef(Owner(scope, principal), key), row)
         usage = Usage.total(used.get((owner, key), ()))
         task = await task_bytes(connection, record, row, 0, budget)
-        found.append(FoundTask(record, created, task, usage))
+        found.append(FoundTask(record, created, task, usage, *failure))
     return found

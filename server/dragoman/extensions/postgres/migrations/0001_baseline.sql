@@ -31,7 +31,8 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_alive ON sessions (expires) WHERE expires > 0;
 
 -- Columns are named after the fields of `TaskRecord` (core/task/log.py), which explains them. `agent_state` is what the
--- agent keeps for the task; `metadata` is a serialized Struct.
+-- agent keeps for the task; `metadata` is a serialized Struct. `failure` is why a failed task failed, for operators: a
+-- serialized Failure; `failure_text` is its beginning, and `cause` is the same for equal ones (core/task/failures.py).
 CREATE TABLE tasks (
     owner          bigint  NOT NULL,
     task           bytea   NOT NULL,
@@ -63,6 +64,9 @@ CREATE TABLE tasks (
     turn_at        bigint  NOT NULL,
     summary        text COLLATE "C" NOT NULL,
     status_text    text COLLATE "C" NOT NULL,
+    cause          text COLLATE "C" NOT NULL DEFAULT '',
+    failure_text   text COLLATE "C" NOT NULL DEFAULT '',
+    failure        bytea   NOT NULL DEFAULT '',
     PRIMARY KEY (owner, task)
 ) PARTITION BY RANGE (task);
 
@@ -81,6 +85,9 @@ CREATE INDEX tasks_inactive ON tasks (agent, state, updated, owner, task) WHERE 
 
 -- Tasks of all owners in the order of their creation: a key begins with its time.
 CREATE INDEX tasks_by_key ON tasks (task);
+
+-- Failed tasks by cause.
+CREATE INDEX tasks_by_cause ON tasks (cause, updated, owner, task) WHERE cause <> '';
 
 -- The tasks whose ids were chosen by clients: `tasks.alias`. Their uniqueness spans all partitions.
 CREATE TABLE aliases (

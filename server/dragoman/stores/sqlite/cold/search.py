@@ -9,17 +9,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from dragoman.core.access.identity import SHARED_PRINCIPAL
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import cursors
-from dragoman.core.task.contents import ResponseBudget
+from dragoman.core.task.contents import ResponseBudget, unlimited_budget
 from dragoman.core.task.cursors import FoundTask, FoundTasks, SearchPosition, TaskSearch
 from dragoman.core.task.log import TaskRef
-from dragoman.core.task.states import OPEN, STORED_STATES
-from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
+from dragoman.core.task.states import FAILED, OPEN, STORED_STATES
+from dragoman.stores.shared.rows import RECORD_WIDTH, TABLE_RECORD_COLUMNS, record_from_row
 from dragoman.stores.sqlite.cold import task_tables
 from dragoman.stores.sqlite.queries import marks
 from dragoman.stores.sqlite.reads import task_bytes
@@ -54,11 +55,22 @@ WITH RECURSIVE a (agent) AS (
 _INACTIVE: Final = ("tasks_inactive", "state > 2 AND t.listed")
 _ACTIVE: Final = ("tasks_active", "state <= 2 AND t.listed")
 _BY_KEY: Final = "INDEXED BY tasks_by_key"
+_BY_CAUSE: Final = "INDEXED BY tasks_by_cause"
 _LOOKUP_COST: Final = 10
 """Tasks that follow each other in an index over all owners are far apart in the table."""
 _FOUND_TASK: Final = f"""
-SELECT {TABLE_RECORD_COLUMNS}, t.metadata, t.created, o.scope, o.principal
+SELECT {TABLE_RECORD_COLUMNS}, t.cause, t.failure_text, t.failure, t.metadata, t.created, o.scope, o.principal
 FROM tasks t JOIN owners o USING (owner) WHERE t.owner = ? AND t.task = ?
+"""
+
+_AGENT_OF_CAUSE: Final = f"SELECT agent FROM tasks t {_BY_CAUSE} WHERE listed AND cause <> '' AND cause = ? LIMIT 1"
+_SELECT_CAUSES: Final = f"""
+WITH RECURSIVE c (cause) AS (
+    SELECT min(cause) FROM tasks t {_BY_CAUSE} WHERE cause <> '' AND listed
+    UNION ALL SELECT (
+        SELECT min(t.cause) FROM tasks t {_BY_CAUSE} WHERE t.cause <> '' AND t.listed AND t.cause > c.cause
+    ) FROM c WHERE c.cause IS NOT NULL
+) SELECT cause FROM c WHERE cause IS NOT NULL LIMIT ?
 """
 
 _SELECT_SCOPES: Final = """
@@ -88,11 +100,23 @@ class SqliteRange:
 
 
 def search(connection: sqlite3.Connection, query: TaskSearch, budget: ResponseBudget) -> FoundTasks:
+    if query.groups_failures:
+        return FoundTasks(groups=list(_failure_groups(connection, query)))
     reader = SqliteRangeReader(connection, query)
     positions, following = reader.page()
     total, is_total_exact = reader.count() if query.after is None else (0, False)
     tasks = [_found_task(connection, query, position, budget) for position in positions]
     return FoundTasks(tasks, following, total, is_total_exact)
+
+
+def _failure_groups(connection: sqlite3.Connection, query: TaskSearch) -> Iterator[cursors.FailureGroup]:
+    """The causes of failed tasks that match, with their number, and the times of the first and the last one."""
+    causes = [(query.cause,)] if query.cause else connection.execute(_SELECT_CAUSES, (cursors.MAX_CAUSES,)).fetchall()
+    for (cause,) in causes:
+        reader = SqliteRangeReader(connection, replace(query, cause=cause, order="changed", page_size=1))
+        if positions := reader.page()[0]:
+            last = _found_task(connection, query, positions[0], unlimited_budget())
+            yield cursors.FailureGroup(last, reader.first(), *reader.count())
 
 
 def scopes(connection: sqlite3.Connection, limit: int) -> list[str]:
@@ -180,6 +204,14 @@ class SqliteRangeReader:
                 return most, False
         return total, is_exact
 
+    def first(self) -> int:
+        """When the first of the tasks that match changed; 0 for none."""
+        times = []
+        for one in self.ranges:
+            rows, values = self.rows(one, "t.updated", low=self.low(one), direction="ASC")
+            times += self._connection.execute(rows, (*values, 1)).fetchall()
+        return min((at for (at,) in times), default=0)
+
     def low(self, one: SqliteRange, after: SearchPosition | None = None) -> SearchPosition | None:
         """The last position to read of a range; None if it has fewer rows, or all of them match."""
         if not one.row_where:
@@ -232,13 +264,15 @@ def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
         ("context", "t.context = ?", [query.context] if query.context else []),
         ("times", "t.updated >= ?", [query.changed_since] if query.changed_since else []),
         ("times", "t.updated < ?", [query.changed_before] if query.changed_before else []),
+        ("cause", "t.cause = ?", [query.cause] if query.cause else []),
     )
     conditions = [(condition, values) for name, condition, values in fields if name in names and values]
     if query.text:
         digits, pattern = cursors.id_digits(query.text), cursors.like_pattern(query.text)
+        columns = ("t.summary", "t.status_text", *(("t.failure_text",) if query.finds_failures else ()))
+        texts = " OR ".join(f"{column} LIKE ? ESCAPE '\\'" for column in columns)
         of_id = " OR hex(t.task) LIKE ?" if digits else ""
-        texts = f"(t.summary LIKE ? ESCAPE '\\' OR t.status_text LIKE ? ESCAPE '\\'{of_id})"
-        conditions.append((texts, [pattern, pattern, *([f"%{digits}%"] if digits else ())]))
+        conditions.append((f"({texts}{of_id})", [*[pattern] * len(columns), *([f"%{digits}%"] if digits else ())]))
     for key, value in query.metadata:
         entries: list[Any] = [*cursors.metadata_entries(key, value)]
         conditions.append((f"({' OR '.join(['instr(t.metadata, ?) > 0'] * len(entries))})", entries))
@@ -249,7 +283,7 @@ def _conditions(query: TaskSearch, *names: str) -> tuple[str, tuple[Any, ...]]:
 def _ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[SqliteRange]:
     """Where tasks may match."""
     if query.task_id:
-        rest = _conditions(query, "scopes", "agents", "states", "principal", "context", "times")
+        rest = _conditions(query, "scopes", "agents", "states", "principal", "context", "times", "cause")
         where = "t.visible AND t.alias AND t.id = ?"
         ranges = [SqliteRange("INDEXED BY tasks_by_alias", where, (query.task_id,), *rest)]
         if key := task_key_of(query.task_id):
@@ -258,17 +292,23 @@ def _ranges_of(connection: sqlite3.Connection, query: TaskSearch) -> list[Sqlite
         return ranges
     if query.context:
         owners = _in_scopes(connection.execute(_OWNERS_WITH_CONTEXT, (query.context,)), query)
-        rest = _conditions(query, "agents", "states", "principal", "times")
+        rest = _conditions(query, "agents", "states", "principal", "times", "cause")
         index, where = "INDEXED BY tasks_by_context", "t.listed AND t.owner = ? AND t.context = ?"
         return [SqliteRange(index, where, (owner, query.context), *rest) for owner in owners]
+    if query.cause and query.order == "changed":
+        agent = connection.execute(_AGENT_OF_CAUSE, (query.cause,)).fetchone()
+        if agent is None or (query.agents and agent[0] not in query.agents) or FAILED not in (query.states or {FAILED}):
+            return []
+        rest = _conditions(query, "scopes", "principal")
+        return [SqliteRange(_BY_CAUSE, "t.listed AND t.cause <> '' AND t.cause = ?", (query.cause,), *rest)]
     few = _few_owners(connection, query)
     if query.order == "created":
         if few is not None:
-            rest = _conditions(query, "agents", "states", "principal", "times")
+            rest = _conditions(query, "agents", "states", "principal", "times", "cause")
             return [SqliteRange("", "t.owner = ?", (owner,), f" AND t.visible{rest[0]}", rest[1]) for owner in few]
-        is_indexed = not (query.states or query.changed_since or query.changed_before or query.metadata)
-        rest = _conditions(query, "scopes", "agents", "states", "times")
-        return [SqliteRange(_BY_KEY, "t.listed", (), *rest, 1 if is_indexed else _LOOKUP_COST)]
+        unindexed = query.states, query.changed_since, query.changed_before, query.metadata, query.cause
+        rest = _conditions(query, "scopes", "agents", "states", "times", "cause")
+        return [SqliteRange(_BY_KEY, "t.listed", (), *rest, _LOOKUP_COST if any(unindexed) else 1)]
     if few is not None:
         return [one for owner in few for one in _ranges_of_owner(connection, owner, query)]
     rest = _conditions(query, "scopes")
@@ -328,4 +368,4 @@ def _found_task(
     *columns, metadata, created, scope, principal = connection.execute(_FOUND_TASK, (number, key)).fetchone()
     record = record_from_row(TaskRef(Owner(scope, principal), key), columns)
     task = task_bytes(connection, number, record, metadata, 0, query.artifacts, budget)
-    return FoundTask(record, created, task, task_tables.usage_of(connection, number, key))
+    return FoundTask(record, created, task, task_tables.usage_of(connection, number, key), *columns[RECORD_WIDTH:])

@@ -58,6 +58,12 @@ _UPDATE_TASK_STATES: Final = SqliteBulkStatement(
     " WHERE tasks.owner = changed.owner AND tasks.task = changed.task",
     large=(2,),
 )
+_WRITE_FAILURES: Final = SqliteBulkStatement(
+    "WITH failed (owner, task, cause, text, data) AS (",
+    5,
+    ") UPDATE tasks SET cause = failed.cause, failure_text = failed.text, failure = failed.data FROM failed"
+    " WHERE tasks.owner = failed.owner AND tasks.task = failed.task",
+)
 _INSERT_LOG: Final = SqliteBulkStatement("INSERT INTO log (owner, task, first, count, ends, data)", 6, large=(5,))
 _INSERT_MESSAGES: Final = SqliteBulkStatement(
     "INSERT INTO messages (owner, task, number, role, data, envelope, sender, size)", 8, large=(4, 5)
@@ -150,6 +156,7 @@ class SqliteTransaction:
         self._steps: list[tuple[Any, ...]] = []
         self._task_states: dict[tuple[int, bytes], bytes] = {}
         self._task_metadata: dict[tuple[int, bytes], bytes] = {}
+        self._failures: list[tuple[Any, ...]] = []
         self._touched_artifacts: set[tuple[int, bytes, str]] = set()
 
     def load_records(self, changes: Iterable[Append]) -> None:
@@ -302,6 +309,8 @@ class SqliteTransaction:
             self._chunks.append((*bound, +row.text, bytearray(row.data)))
         if change.steps:
             self._steps += [(owner, bound_key, *step_values(step)) for step in change.steps]
+        if plan.failure is not None:
+            self._failures.append((owner, bound_key, plan.failure.cause, plan.failure.text, plan.failure.data))
         if plan.past_turn:
             self.flushed_connection().execute(task_tables.END_TURN, (plan.past_turn, owner, key))
         if change.blobs:
@@ -335,6 +344,7 @@ class SqliteTransaction:
             (_INSERT_ARTIFACTS, self._new_artifacts),
             (_INSERT_CHUNKS, self._chunks),
             (task_tables.WRITE_STEPS, self._steps),
+            (_WRITE_FAILURES, self._failures),
         ):
             if rows:
                 statement.run(cursor, rows)

@@ -23,7 +23,9 @@ CREATE TABLE sessions (
 
 -- Columns are named after the fields of `TaskRecord` (core/task/log.py), which explains them. `agent_state` is what the
 -- agent keeps for the task; `metadata` is a serialized Struct. `listed`: whether `totals` and the indexes of lists and
--- searches have the task, which is some time after its first commit (hot/figures.py).
+-- searches have the task, which is some time after its first commit (hot/figures.py). `failure` is why a failed task
+-- failed, for operators: a serialized Failure; `failure_text` is its beginning, and `cause` is the same for equal ones
+-- (core/task/failures.py).
 CREATE TABLE tasks (
     owner          INTEGER NOT NULL REFERENCES owners,
     task           BLOB    NOT NULL,
@@ -56,6 +58,9 @@ CREATE TABLE tasks (
     turn_at        INTEGER NOT NULL,
     summary        TEXT    NOT NULL,
     status_text    TEXT    NOT NULL,
+    cause          TEXT    NOT NULL DEFAULT '',
+    failure_text   TEXT    NOT NULL DEFAULT '',
+    failure        BLOB    NOT NULL DEFAULT x'',
     PRIMARY KEY (owner, task)
 ) WITHOUT ROWID;
 
@@ -75,7 +80,10 @@ CREATE INDEX tasks_inactive ON tasks (agent, state, updated) WHERE state > 2 AND
 
 -- Tasks of all owners in the order of their creation: a key begins with its time. The index has their texts, because
 -- tasks of different owners are far apart in the table.
-CREATE INDEX tasks_by_key ON tasks (task, agent, summary, status_text) WHERE listed;
+CREATE INDEX tasks_by_key ON tasks (task, agent, summary, status_text, failure_text) WHERE listed;
+
+-- Failed tasks by cause.
+CREATE INDEX tasks_by_cause ON tasks (cause, updated, task) WHERE cause <> '' AND listed;
 
 -- One row for each append: `count` events from sequence `first` on. `data` has the length of each event before it.
 CREATE TABLE log (
