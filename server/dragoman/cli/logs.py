@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import sys
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any, Final, Literal
 
 from dragoman.cli import escape_controls
 from dragoman.core.errors import InvalidAgentResponse
-from dragoman.core.exceptions import format_traceback, is_a, stack_of, walk
+from dragoman.core.exceptions import format_traceback, is_a, is_own_file, stack_of, walk
 from dragoman.core.trace import CURRENT_TRACE, CURRENT_TURN, trace_id_of
 from dragoman.supervision import describe_fault, is_expected
 
@@ -173,9 +171,6 @@ def _traceback_lines(formatter: logging.Formatter, record: logging.LogRecord) ->
 
 _AGENT_LOGGER: Final = "dragoman.agents"  # of failures of agents, whose tracebacks are for their authors
 
-_PACKAGE: Final = Path(__file__).parents[1]
-_OWN_AGENTS: Final = str(_PACKAGE / "playground.py")
-
 _REJECTED_VALUES: Final = (InvalidAgentResponse, TypeError)
 """Errors with which we reject a value of an author: a result, or a state that is not JSON."""
 
@@ -188,10 +183,6 @@ def format_agent_error(error: BaseException) -> str:
     """
     is_rejected = is_a(error, _REJECTED_VALUES)
     files = (frame.f_code.co_filename for one in walk(error) for frame, _ in stack_of(one))
-    if not any(not (is_rejected and _is_own_file(file)) for file in files):
+    if not any(not (is_rejected and is_own_file(file)) for file in files):
         return ""
-    return format_traceback(error, _is_own_file, hides_all=is_rejected)
-
-
-def _is_own_file(filename: str) -> bool:
-    return filename.startswith(f"{_PACKAGE}{os.sep}") and filename != _OWN_AGENTS
+    return format_traceback(error, is_own_file, hides_all=is_rejected)

@@ -89,6 +89,8 @@ def encode_status(change: StatusChange) -> wk.StatusChange:
         encoded.message.MergeFromString(change.message)
     if change.metadata:
         encoded.metadata.MergeFromString(change.metadata)
+    if change.failure:
+        encoded.failure.MergeFromString(change.failure)
     return encoded
 
 

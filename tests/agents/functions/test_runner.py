@@ -22,6 +22,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.task import states
 from dragoman.core.task.log import FENCED, AppendRejected
 from dragoman.ports import AgentStillRuns, BufferFull, LeaseLost, TurnResult
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 caller: contextvars.ContextVar[str] = contextvars.ContextVar("caller", default="")
 
@@ -450,3 +451,24 @@ async def test_a_text_of_20_mb_is_neither_sent_nor_logged_whole(caplog: pytest.L
     task, _ = await run_turn(floods, "go")
     assert status_text(task) == "x" * 4_000 + "…"
     assert len(caplog.text) < 20_000
+
+
+@pytest.mark.parametrize("shown", [True, False])
+async def test_a_failure_carries_what_operators_see_beside_what_the_caller_sees(shown: bool) -> None:
+    @agent
+    async def it(turn: Turn) -> str:
+        async def book() -> str:
+            return {"room": "x"}["bed"]
+
+        await turn.step("book a bed", book)
+        return "done"
+
+    turn_context = RecordingTurnContext("go")
+    turn_context.shows_error_texts = shown
+    result = await it.take_turn(turn_context)
+    failure = wk.Failure.FromString(result.status.failure)
+    assert (failure.type, failure.text, failure.step) == ("KeyError", "'bed'", "book a bed")
+    assert [(frame.function, frame.code) for frame in failure.frames] == [
+        ("it", 'await turn.step("book a bed", book)'), ("book", 'return {"room": "x"}["bed"]'),
+    ]  # fmt: skip
+    assert (b"bed" in result.status.message) is shown

@@ -25,6 +25,7 @@ from dragoman.calling.errors import CallForbidden, CallRefused, ProtocolError
 from dragoman.core.task import states
 from dragoman.ports import TurnResult, WorkerLost
 from dragoman.wire.remote_errors import RemoteError
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 pytestmark = pytest.mark.long
@@ -564,6 +565,15 @@ async def test_the_agent_chooses_the_context_after_it_has_refused_ours() -> None
 async def test_a_failure_is_reported_unchanged(failure: Exception, state: str, text: str) -> None:
     found, _ = await run_turn(RecordingTurnContext("hi"), ScriptedTransport({"SendStreamingMessage": [[failure]]}))
     assert (state_of(found), status_text(found)) == (state, text)
+
+
+async def test_operators_see_the_address_that_callers_do_not() -> None:
+    script = ScriptedTransport({"SendStreamingMessage": [[ProtocolError("there: is no JSON")]]})
+    found, result = await run_turn(RecordingTurnContext("hi"), script)
+    failure = wk.Failure.FromString(result.status.failure)
+    assert failure.type == "InvalidAgentResponse"
+    assert failure.text.startswith("there: is no JSON (upstream http")
+    assert "http" not in status_text(found)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,9 @@ from tests.cli.server import Server, serving
 
 from dragoman.client import ClientError
 from dragoman.client.calls import Client, message
+from dragoman.client.operations import Operator
 from dragoman.core.task import states
+from dragoman_pb.dragoman.ops import v1 as ops
 
 pytestmark = pytest.mark.long
 
@@ -118,6 +120,17 @@ async def test_a_turn_ends_in_the_state_that_its_function_chose(at: At, agent: s
         task = (await client.send(message("x"))).task
         assert task.status.state == state
         assert text in status_text(task)
+
+
+async def test_operators_see_the_authors_line_of_a_failure(at: At, server: Server) -> None:
+    """Also of a worker's, which sends it with the end of the turn."""
+    async with at("fails") as client, Operator(server.grpc) as operator:
+        task = (await client.send(message("x"))).task
+        (one,) = (await operator.explain(ops.ExplainRequest(task_id=task.id))).tasks
+    assert (one.failure.type, one.failure.text) == ("RuntimeError", "the pump is broken")
+    (frame,) = one.failure.frames
+    assert (Path(frame.file).name, frame.function) == ("agents.py", "fails")
+    assert frame.code == 'raise RuntimeError("the pump is broken")'
 
 
 async def test_output_before_a_failure_is_kept(at: At) -> None:

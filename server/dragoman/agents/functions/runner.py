@@ -36,8 +36,9 @@ from dragoman.agents.values import NewId, artifact_change, text_artifact_change,
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse, Unavailable, lacks_memory
-from dragoman.core.exceptions import describe, is_a, leaves, stack_of, text_of, walk
+from dragoman.core.exceptions import describe, failure_fields, is_a, leaves, stack_of, text_of, walk
 from dragoman.core.task import states
+from dragoman.core.task.failures import encode_failure
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.core.task.steps import StepMismatch
 from dragoman.ids import IDS
@@ -181,12 +182,13 @@ class DeclaredAgent(Generic[P, R]):
             fields["error_id"] = error_id
         log_exception(log, level, line, (logged,), None if is_expected else error, fields)
         shown = generic_error_text(error_id) if error_id else text
+        failure = encode_failure(failure_fields(cause, error, where.file))
         if is_a(cause, InvalidAgentResponse):
             place = f"{Path(where.file).name} line {where.line}"
             invalid = InvalidAgentResponse(shown if error_id else f"agent {agent}, {place}: {text_of(cause)}")
             shown = f"InvalidAgentResponse: {invalid}"
-            return replace(output.failed_result(shown), error=invalid), shown
-        return output.failed_result(shown), shown
+            return replace(output.failed_result(shown, failure), error=invalid), shown
+        return output.failed_result(shown, failure), shown
 
 
 # Generators --------------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ from typing import Any, Final, TypeVar
 from dragoman.agents.functions.spec import ONCE, Retry
 from dragoman.agents.functions.step_values import UnstorableResult, decode_result, encode_input, encode_result
 from dragoman.agents.functions.threads import DaemonThreadPool, outcome_of
-from dragoman.core.exceptions import describe, format_traceback, is_a, text_of
+from dragoman.core.exceptions import describe, format_traceback, is_a, is_own_file, note_step, text_of
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.ports import StateUpdate, TurnContext
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -40,7 +40,6 @@ MAX_EARLIER_ERROR_CHARS: Final = 500  # of an attempt before the last failed one
 MAX_TRACEBACK_CHARS: Final = 8_000
 MAX_FAILURES: Final = 10  # failed attempts of a step that are stored
 
-_OWN_FOLDER: Final = str(Path(__file__).parents[2])  # its frames are left out of tracebacks
 
 SHOW_RUNNING_AFTER: Final = 0.25
 """Seconds after which a step that still runs is stored as running, for people. Shorter ones are stored once."""
@@ -345,6 +344,7 @@ class StepCall(CalledStep[T]):
         return error
 
     def _fail(self, error: BaseException) -> None:
+        note_step(error, self._step.label)
         self._step = replace(self._with_failure(error), state=StepState.FAILED, ended=self._steps.clock())
         self._store_soon(self._step)
 
@@ -355,7 +355,7 @@ class StepCall(CalledStep[T]):
             earlier.error = earlier.error[:MAX_EARLIER_ERROR_CHARS]
             earlier.ClearField("traceback")
         del details.failures[: -(MAX_FAILURES - 1)]
-        traceback = format_traceback(error, lambda file: file.startswith(_OWN_FOLDER))[-MAX_TRACEBACK_CHARS:]
+        traceback = format_traceback(error, is_own_file)[-MAX_TRACEBACK_CHARS:]
         details.failures.add(attempt=self._step.attempt, error=text, traceback=traceback)
         details.failures[-1].ended.FromMilliseconds(self._steps.clock())
         return replace(self._step, error=text, details=details.SerializeToString())

@@ -619,10 +619,13 @@ class TurnOutput:
         """The result of the turn, with the current state. Raises TypeError for a state that is not JSON."""
         return TurnResult(status, artifacts, reply, NO_CHANGE if self._state is None else self._state.changes())
 
-    def failed_result(self, text: str) -> TurnResult:
-        """FAILED with a text, for an error of the agent. Valid changes of the metadata are stored, state is not."""
+    def failed_result(self, text: str, failure: bytes) -> TurnResult:
+        """FAILED with a text, for an error of the agent. Valid changes of the metadata are stored, state is not.
+
+        failure: see `StatusChange`.
+        """
         update = NO_CHANGE if self._state is None else self._state.valid_metadata()
-        return TurnResult(self.status_change(states.FAILED, text), state_update=update)
+        return TurnResult(replace(self.status_change(states.FAILED, text), failure=failure), state_update=update)
 
 
 class _CompletedAwaitable:

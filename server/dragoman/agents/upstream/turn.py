@@ -29,6 +29,7 @@ from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, Pr
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError
 from dragoman.core.task import states
+from dragoman.core.task.failures import encode_failure
 from dragoman.core.task.log import StatusChange
 from dragoman.ports import TurnContext, TurnResult, WorkerLost
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -460,14 +461,17 @@ class UpstreamTurn(CalledTurn):
 
     def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
         log.warning("a turn upstream failed: %s: %s", reason, text, extra=self._fields)
+        failure = encode_failure({"type": reason, "text": f"{text} (upstream {self.connection.location})"})
         text = self._redact_urls(text)
-        result = self.writer.failed_result(f"{reason}: {text}")
+        result = self.writer.failed_result(f"{reason}: {text}", failure=failure)
         return replace(result, error=error(text)) if error is not None else result
 
     def refused(self, refused: CallRefused) -> TurnResult:
         log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
         state = states.REJECTED if refused.reason in _MESSAGE_ERRORS else states.FAILED
-        return self.writer.failed_result(f"UPSTREAM_REFUSED: {refused.summary}", state)
+        text = f"{refused.summary} (upstream {self.connection.location})"
+        failure = encode_failure({"type": "UPSTREAM_REFUSED", "text": text})
+        return self.writer.failed_result(f"UPSTREAM_REFUSED: {refused.summary}", state, failure)
 
     def _redact_urls(self, text: str) -> str:
         contents = self.connection.linked_contents

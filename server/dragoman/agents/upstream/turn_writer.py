@@ -124,11 +124,12 @@ class TurnWriter:
             return NO_CHANGE
         return StateUpdate(task_state, task_metadata=self._task_metadata)
 
-    def failed_result(self, text: str, state: int = states.FAILED) -> TurnResult:
-        """The result of a failed turn. `text` begins with the reason and a colon."""
+    def failed_result(self, text: str, state: int = states.FAILED, failure: bytes = b"") -> TurnResult:
+        """The result of a failed turn. `text` begins with the reason and a colon. `failure`: see `StatusChange`."""
         message = message_of(text, self._new_id, self.turn_context)
         message.metadata.update({"reason": text.partition(":")[0]})
-        return TurnResult(StatusChange(state, message.SerializeToString()), state_update=self.state_update())
+        change = StatusChange(state, message.SerializeToString(), failure=failure)
+        return TurnResult(change, state_update=self.state_update())
 
     async def _apply_status(
         self, status: pb.TaskStatus, metadata: bytes = b"", *, polled: bool = False

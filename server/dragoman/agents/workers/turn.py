@@ -285,7 +285,9 @@ def decode_status(
     message = b""
     if change.HasField("message"):
         message = message_of(change.message, new_id, turn_context).SerializeToString()
-    return StatusChange(change.state, message, checked_metadata("status.metadata", change.metadata))
+    metadata = checked_metadata("status.metadata", change.metadata)
+    failure = change.failure.SerializeToString() if change.HasField("failure") else b""
+    return StatusChange(change.state, message, metadata, failure)
 
 
 def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from google.protobuf import json_format
 
 from dragoman import AgentError
 from dragoman.agents.functions import runner
@@ -205,7 +206,11 @@ async def test_an_error_whose_text_is_hidden_has_an_id_for_its_caller(turn: Exec
     error_id = turn.new_error_id(error)
     assert len(error_id) == 12
     turn.on_returned(error, error_id)
-    assert sent.text == runner.generic_error_text(error_id) == turns.generic_error_text(error_id)
+    status = sent.end["status"]
+    (part,) = status["message"]["parts"]
+    assert part["text"] == runner.generic_error_text(error_id) == turns.generic_error_text(error_id)
+    failure = json_format.ParseDict(status["failure"], wk.Failure())
+    assert (failure.type, failure.text) == ("KeyError", "'host.internal'")
 
 
 async def test_errors_for_callers_and_all_errors_of_a_server_that_shows_them_have_no_id(sent: SentFrames) -> None:

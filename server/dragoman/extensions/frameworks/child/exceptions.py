@@ -31,3 +31,5 @@ text_of: Callable[..., str] = _functions.text_of
 describe: Callable[..., str] = _functions.describe
 stack_of: Callable[[BaseException], Any] = _functions.stack_of
 format_traceback: Callable[..., str] = _functions.format_traceback
+failure_fields: Callable[..., dict[str, Any]] = _functions.failure_fields
+note_step: Callable[[BaseException, str], None] = _functions.note_step

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from .exceptions import note_step
 from .logs import format_error
 from .turn import ExecutorTurn, describe_error
 
@@ -64,6 +65,7 @@ class ExecutorSteps:
         try:
             result = await function()
         except (Exception, GeneratorExit, KeyboardInterrupt, SystemExit) as error:
+            note_step(error, step["name"])
             text = describe_error(error)[:MAX_ERROR_CHARS]
             traceback = format_error(error, own_frames=False)[-MAX_TRACEBACK_CHARS:]
             failure = {"attempt": step["attempt"], "ended": _now(), "error": text, "traceback": traceback}

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .exceptions import is_a, name_of, text_of
+from .exceptions import failure_fields, is_a, name_of, text_of
 
 log = logging.getLogger("dragoman.executor")
 
@@ -376,7 +376,8 @@ class ExecutorTurn:
             else:
                 self._end(canceled={})
         elif error is not None:
-            self.end(failed_status(generic_error_text(error_id) if error_id else describe_error(error)))
+            text = generic_error_text(error_id) if error_id else describe_error(error)
+            self.end({**failed_status(text), "failure": failure_fields(error)})
         elif held is not None:
             self.end(held)
         elif self._last_status == AUTH_REQUIRED:
