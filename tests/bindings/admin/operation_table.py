@@ -33,6 +33,7 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import App, open_app
 from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
 from dragoman_pb.dragoman.ops.v1 import events_pb2 as events
+from dragoman_pb.dragoman.ops.v1 import failures_pb2 as failures
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import overview_pb2 as overview
 from dragoman_pb.dragoman.ops.v1 import push_pb2 as push
@@ -270,6 +271,7 @@ READS: Final[Mapping[str, NewRequest]] = {
     "ListWorkers": _fixed(workers.ListWorkersRequest()),
     "ListUpstreams": _fixed(upstreams.ListUpstreamsRequest()),
     "ListTasks": _fixed(tasks.ListTasksRequest(principal="alice")),
+    "ListFailures": _fixed(failures.ListFailuresRequest(filter={"principal": "alice"})),
     "ListUsage": _fixed(usage.ListUsageRequest(principal="alice")),
     "ListKeys": _fixed(ops.ListKeysRequest()),
     "ListSigningKeys": _fixed(signing.ListSigningKeysRequest()),

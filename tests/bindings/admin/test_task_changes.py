@@ -22,7 +22,8 @@ from tests.bindings.admin.operators import (
 )
 
 from dragoman import AgentError, Turn, agent
-from dragoman.bindings.admin.task_changes import MAX_BULK_PAGE, OPEN_STATES, check_states
+from dragoman.bindings.admin.task_changes import MAX_BULK_PAGE, OPEN_STATES
+from dragoman.bindings.admin.task_lists import check_states
 from dragoman.core.audit import AuditChainVerifier, parse_audit_line
 from dragoman.core.errors import InvalidParams
 from dragoman.core.task import states

@@ -53,10 +53,14 @@ async def authorize_operator(
     if operation is None or operation.grant != "none":
         grant, limited = (operation.grant, operation.limited_grants) if operation else (OPERATOR_GRANT, False)
         identity = await authenticate_operator(headers, options, connection, grant=grant, limited=limited)
-        return OperatorCall(identity, peer, is_local=is_local(headers, options, connection))
+        is_operator = options.authenticator is None or identity.is_operator
+        return OperatorCall(identity, peer, True, is_operator, is_local(headers, options, connection))
     identity = await authenticate(headers, options, connection)
-    is_viewer = identity.is_viewer if options.authenticator else is_local(headers, options, connection)
-    return OperatorCall(identity, peer, is_viewer)
+    if options.authenticator is None:
+        is_viewer = is_operator = is_local(headers, options, connection)
+    else:
+        is_viewer, is_operator = identity.is_viewer, identity.is_operator
+    return OperatorCall(identity, peer, is_viewer, is_operator)
 
 
 def grpc_handler(

@@ -24,6 +24,7 @@ from dragoman.ids import now_ms
 from dragoman.runtime.maintenance.admin import ExportEntry, Maintenance
 from dragoman.version import __version__
 from dragoman_pb.dragoman.ops import v1 as ops
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 BACKUP_NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]{0,99}")
@@ -104,6 +105,8 @@ def parse_selection(message: ops.Selection) -> TaskSelection:
 def _export_message(entry: ExportEntry) -> ops.ExportTaskResponse:
     if entry.piece is not None:
         return ops.ExportTaskResponse(content=message_from(ops.ExportedContent, entry.piece))
+    if entry.failure:
+        return ops.ExportTaskResponse(failure=wk.Failure.FromString(entry.failure))
     if entry.push_history is not None:
         return ops.ExportTaskResponse(push=push_config_message(entry.push_history.push, entry.push_history.attempts))
     if entry.step is not None:

@@ -115,6 +115,7 @@ def _rows(cards: Cards, services: AdminServices) -> tuple[AdminOperation, ...]:
         AdminOperation("ListStepContents", tasks.list_step_contents, limited_grants=True, read_only=True),
         AdminOperation("ListPushConfigs", tasks.list_push_configs, "viewer", limited_grants=True, read_only=True),
         AdminOperation("Redeliver", tasks.redeliver, limited_grants=True),
+        AdminOperation("ListFailures", lists.list_failures, limited_grants=True, spans_grants=True, read_only=True),
         # changes of tasks
         AdminOperation("CancelTask", changes.cancel_task, limited_grants=True),
         AdminOperation("RerunTask", changes.rerun_task, limited_grants=True),

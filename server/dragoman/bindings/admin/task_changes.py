@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 from dragoman.bindings.admin import fields
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.task_lists import check_state_names, task_search
+from dragoman.bindings.admin.task_lists import check_states, selection_search
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.core.task import states
@@ -40,7 +40,7 @@ UNSUCCESSFUL_STATES: Final = states.TERMINAL - {states.COMPLETED}
 
 _SELECTING_FIELDS: Final = (
     "task_id", "scope", "agent", "context_id", "state", "principal", "states", "changed_since", "changed_before",
-    "text", "metadata",
+    "text", "metadata", "cause",
 )  # fmt: skip
 
 Response = TypeVar("Response", ops.CancelTasksResponse, ops.RerunTasksResponse, ops.EraseTasksResponse)
@@ -176,7 +176,8 @@ class TaskChanges:
             counted = await self.runtime.store.search(query)
             response.matched, response.matched_is_minimum = counted.total, not counted.is_total_exact
             return response
-        query = replace(query, order="created", searched_rows=PAGE_ROWS)
+        # A failed task never changes again, so that its end is as good an order; there is an index for each cause.
+        query = replace(query, order="changed" if query.cause else "created", searched_rows=PAGE_ROWS)
         after = parse_page_token(query, request.page_token) if request.page_token else None
         found = await self.runtime.store.search(replace(query, after=after))
         response.matched = len(found.tasks)
@@ -224,27 +225,13 @@ class TaskChanges:
 def _bulk_search(request: Any, change: _Change) -> TaskSearch:
     """The search that a request describes. Raises InvalidParams."""
     selecting = request.filter
+    query = selection_search(selecting, fields.page_limit(request.limit, default=50, maximum=MAX_BULK_PAGE))
     named = {field.name for field, _ in selecting.ListFields()}
-    for name in ("own", "page_token"):
-        if name in named:
-            camel_name = selecting.DESCRIPTOR.fields_by_name[name].camelcase_name
-            raise InvalidParams.field(f"filter.{camel_name}", "is not possible for a change of many tasks")
     if not named.intersection(_SELECTING_FIELDS):
         names = ", ".join(selecting.DESCRIPTOR.fields_by_name[name].camelcase_name for name in _SELECTING_FIELDS)
         raise InvalidParams.field("filter", f"is required; select the tasks by at least one of {names}")
     fields.check_request_id(request.request_id)
-    check_state_names(selecting)
-    limit = fields.page_limit(request.limit, default=50, maximum=MAX_BULK_PAGE)
-    query = replace(task_search(selecting, limit), artifacts=False)
     return check_states(query, change.allowed, change.default)
-
-
-def check_states(query: TaskSearch, allowed: frozenset[int], default: frozenset[int]) -> TaskSearch:
-    """Returns the search with the states that a change concerns. Raises InvalidParams for others."""
-    if other := sorted(query.states - allowed):
-        names = ", ".join(map(states.name, sorted(allowed)))
-        raise InvalidParams.field("filter.states", f"{states.name(other[0])} is not possible here; use {names}")
-    return query if query.states else replace(query, states=default)
 
 
 def finished_steps(steps: Sequence[StepRecord]) -> list[StepRecord]:

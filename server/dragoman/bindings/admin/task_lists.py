@@ -18,9 +18,11 @@ from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied,
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.core.task import cursors, states
+from dragoman.core.task.log import TaskRecord
 from dragoman.ports import AgentTasks
 from dragoman.runtime import Runtime
 from dragoman_pb.dragoman.ops import v1 as ops
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_TASKS: Final = 1000
@@ -30,9 +32,11 @@ WATCH_PAUSE: Final = 20
 """The pause after a search, in durations of that search: a watcher takes at most a twentieth of one reader's time."""
 MAX_SEARCH_TEXT: Final = 200
 MAX_SEARCH_ENTRIES: Final = 8
+MAX_FAILURES_COUNTED: Final = 100_000  # tasks of a group of failures that are counted
+FAILED_ONLY: Final = frozenset((states.FAILED,))
 _SEARCH_FIELDS: Final = (
     "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token",
-    "count_states",
+    "count_states", "cause",
 )  # fmt: skip
 """Fields of a request that select among the tasks of all principals."""
 
@@ -48,7 +52,7 @@ class TaskLists:
         check_state_names(request)
         limit = page_limit(request.limit, default=50, maximum=MAX_TASKS)
         if operator.is_viewer and not request.own:
-            return await self._search(operator.identity, request, limit)
+            return await self._search(operator, request, limit)
         for field, _ in request.ListFields():
             if field.name in _SEARCH_FIELDS:
                 text = "is for operators and viewers, in lists of tasks of all principals"
@@ -70,15 +74,26 @@ class TaskLists:
                 yield ops.WatchTasksResponse(list=found)
             await asyncio.sleep(pause)
 
+    async def list_failures(self, operator: OperatorCall, request: ops.ListFailuresRequest) -> ops.ListFailuresResponse:
+        """Groups the failed tasks of a search by cause, those with most tasks first."""
+        limit = page_limit(request.limit, default=50, maximum=cursors.MAX_CAUSES)
+        query = check_states(selection_search(request.filter, limit), FAILED_ONLY, FAILED_ONLY)
+        query = replace(query, groups_failures=True, max_total=MAX_FAILURES_COUNTED)
+        groups = (await self.runtime.store.search(within_grants(operator.identity, query))).groups
+        groups.sort(key=lambda group: (group.count, group.last.record.updated), reverse=True)
+        shown = (_group_message(group, group.last.record) for group in groups[:limit])
+        return ops.ListFailuresResponse(groups=shown, more=len(groups) > limit or len(groups) == cursors.MAX_CAUSES)
+
     # ---- all principals
 
-    async def _search(self, identity: Identity, request: ops.ListTasksRequest, limit: int) -> ops.ListTasksResponse:
-        query = within_grants(identity, task_search(request, limit))
+    async def _search(self, operator: OperatorCall, request: ops.ListTasksRequest, limit: int) -> ops.ListTasksResponse:
+        identity = operator.identity
+        query = within_grants(identity, task_search(request, limit, finds_failures=operator.is_operator))
         after = cursors.parse_page_token(query, request.page_token) if request.page_token else None
         found = await self.runtime.store.search(replace(query, after=after))
         granted = identity.granted(SCOPE_GRANT_PREFIX)
         response = ops.ListTasksResponse(
-            tasks=map(_found_task, found.tasks),
+            tasks=[_found_task(one if operator.is_operator else one.without_failure) for one in found.tasks],
             total=found.total,
             total_is_minimum=not found.is_total_exact and not request.page_token,
             scopes=[scope for scope in await self.runtime.store.scopes(MAX_SCOPES) if not granted or scope in granted],
@@ -165,6 +180,13 @@ def _found_task(found: cursors.FoundTask) -> ops.ListedTask:
     )  # fmt: skip
 
 
+def _group_message(group: cursors.FailureGroup, record: TaskRecord) -> ops.FailureGroup:
+    return message_from(
+        ops.FailureGroup, group, group.last, record, task_id=record.id, last=record.updated,
+        failure=wk.Failure.FromString(group.last.failure), count_is_minimum=not group.is_exact,
+    )  # fmt: skip
+
+
 def check_state_names(request: ops.ListTasksRequest) -> None:
     """Raises InvalidParams for a state that no stored task has."""
     for state in (request.state, *request.states):
@@ -173,7 +195,7 @@ def check_state_names(request: ops.ListTasksRequest) -> None:
             raise InvalidParams.field("state", f"must be one of {names}")
 
 
-def task_search(request: ops.ListTasksRequest, limit: int) -> cursors.TaskSearch:
+def task_search(request: ops.ListTasksRequest, limit: int, *, finds_failures: bool = True) -> cursors.TaskSearch:
     """Returns the search that a request describes. Raises InvalidParams."""
     if len(request.text) > MAX_SEARCH_TEXT:
         raise InvalidParams.field("text", f"must have at most {MAX_SEARCH_TEXT} characters")
@@ -191,12 +213,32 @@ def task_search(request: ops.ListTasksRequest, limit: int) -> cursors.TaskSearch
         states=frozenset(filter(None, (request.state, *request.states))),
         changed_since=max(request.changed_since.ToMilliseconds(), 0),
         changed_before=max(request.changed_before.ToMilliseconds(), 0), text=request.text, metadata=tuple(entries),
-        order=_search_order(request), page_size=limit, artifacts=request.include_artifacts,
+        order=_search_order(request), page_size=limit, artifacts=request.include_artifacts, cause=request.cause,
+        finds_failures=finds_failures,
     )  # fmt: skip
+
+
+def selection_search(request: ops.ListTasksRequest, limit: int) -> cursors.TaskSearch:
+    """Returns the search for all tasks that a request selects. Raises InvalidParams."""
+    named = {field.name for field, _ in request.ListFields()}
+    for name in ("own", "page_token"):
+        if name in named:
+            camel_name = request.DESCRIPTOR.fields_by_name[name].camelcase_name
+            raise InvalidParams.field(f"filter.{camel_name}", "is not possible for many tasks at once")
+    check_state_names(request)
+    return replace(task_search(request, limit), artifacts=False)
+
+
+def check_states(query: cursors.TaskSearch, allowed: frozenset[int], default: frozenset[int]) -> cursors.TaskSearch:
+    """Returns the search with the states that a call concerns. Raises InvalidParams for others."""
+    if other := sorted(query.states - allowed):
+        names = ", ".join(map(states.name, sorted(allowed)))
+        raise InvalidParams.field("filter.states", f"{states.name(other[0])} is not possible here; use {names}")
+    return query if query.states else replace(query, states=default)
 
 
 def _search_order(request: ops.ListTasksRequest) -> cursors.SearchOrder:
     if request.order == ops.TASK_ORDER_UNSPECIFIED and request.text:
         # Only the index by creation has the texts. With a principal or a state, few tasks are left, which are read.
-        return "changed" if request.principal or request.state or request.states else "created"
+        return "changed" if request.principal or request.state or request.states or request.cause else "created"
     return "created" if request.order == ops.TASK_ORDER_CREATED else "changed"

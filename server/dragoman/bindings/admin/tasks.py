@@ -14,7 +14,6 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from dragoman.bindings import event_encoders
 from dragoman.bindings.admin import fields
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.core.access.identity import Identity
 from dragoman.core.errors import TaskNotFound
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.names import created_of
@@ -26,6 +25,7 @@ from dragoman.runtime import Runtime
 from dragoman.runtime.observe.explain import Explanation
 from dragoman.wire.dialects import json_v01
 from dragoman_pb.dragoman.ops import v1 as ops
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_CONTENTS_BYTES: Final = 1024 * 1024  # of steps in one response
@@ -49,10 +49,11 @@ class TaskOperations:
         explanations = [one for one in found if fields.matches_task(request, one.record)]
         if not explanations:
             raise TaskNotFound
-        return ops.ExplainResponse(tasks=[self._explained(one, operator.identity) for one in explanations])
+        return ops.ExplainResponse(tasks=[self._explained(one, operator) for one in explanations])
 
-    def _explained(self, explanation: Explanation, identity: Identity) -> ops.Explanation:
-        record, usage = explanation.record, explanation.usage
+    def _explained(self, explanation: Explanation, operator: OperatorCall) -> ops.Explanation:
+        record, usage, identity = explanation.record, explanation.usage, operator.identity
+        failure = explanation.failure if operator.is_operator else None
         queued = 0 if states.is_terminal(record.state) else max(record.last_received - record.last_delivered, 0)
         return fields.message_from(
             ops.Explanation,
@@ -70,6 +71,8 @@ class TaskOperations:
             cost=usage.cost / BILLION,
             delegated_cost=usage.delegated_cost / BILLION,
             trace_id=explanation.trace,
+            failure=wk.Failure.FromString(failure.failure) if failure else None,
+            cause=failure.cause if failure else "",
             trace_url=expand_trace_url(self.trace_url, explanation.trace, record.id),
             delegated=[
                 ops.DelegatedTask(

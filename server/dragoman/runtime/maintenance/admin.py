@@ -19,8 +19,10 @@ from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord
 from dragoman.core.task.blob_references import BLOB_NAME
 from dragoman.core.task.contents import READ_BYTES, ContentMissing
+from dragoman.core.task.cursors import TaskSearch
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import PURGE_REASON, RETENTION_REASON, ErasureCounts, ErasureReceipt, TaskSelection
+from dragoman.core.task.states import FAILED
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import Bus, Store, StoredMessage, TaskSignal
 from dragoman.runtime.feeds import TaskFeeds
@@ -49,11 +51,12 @@ class PushHistory:
 
 @dataclass(frozen=True, slots=True)
 class ExportEntry:
-    """One entry of an export: the task first, then contents, events, messages, steps and push configurations."""
+    """One entry of an export: the task, then contents, failure, events, messages, steps and push configurations."""
 
     record: TaskRecord
     task: bytes = b""
     piece: ContentPiece | None = None
+    failure: bytes = b""  # why it failed: a serialized `Failure`
     event: Event | None = None
     message: StoredMessage | None = None
     step: StepRecord | None = None
@@ -119,6 +122,10 @@ class Maintenance:
         async with aclosing(self._contents(snapshot.task)) as pieces:
             async for piece in pieces:
                 yield ExportEntry(record, piece=piece)
+        query = TaskSearch(task_id=record.id, scopes=frozenset((record.ref.owner.scope,)))
+        for found in (await self.store.search(query)).tasks if record.state == FAILED else ():
+            if found.record.ref == record.ref and found.failure:
+                yield ExportEntry(record, failure=found.failure)
         while position < record.last_sequence:
             events = await self.store.events(record.ref, position, EXPORT_READ_EVENTS)
             if not events:  # erased meanwhile

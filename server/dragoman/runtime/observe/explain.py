@@ -13,6 +13,7 @@ from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.limits.quotas import Usage
 from dragoman.core.push.delivery import PushRecord, PushState
 from dragoman.core.task import states
+from dragoman.core.task.cursors import FoundTask, TaskSearch
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.ports import Store
 from dragoman.runtime.feeds import TaskFeeds
@@ -43,6 +44,7 @@ class Explanation:
     usage: Usage  # its usage, as reported by its agent
     trace: str  # its trace id
     delegated: Sequence[TaskRecord]  # the first tasks that its agent delegated
+    failure: FoundTask | None = None  # why it failed: `failure` and `cause`; None in other states
     next: str = ""  # the next events of the task, in a few sentences
 
 
@@ -62,7 +64,12 @@ class Explainer:
         records = await self.store.locate(task_id)
         sessions = await self.store.sessions() if records else {}
         found = [await self._explain_one(record, sessions.get(record.session, 0)) for record in records]
-        return [replace(one, next=describe_next(one, self.scheduler)) for one in found]
+        is_failed = any(record.state == states.FAILED for record in records)
+        failed = (await self.store.search(TaskSearch(task_id=task_id))).tasks if is_failed else ()
+        failures = {one.record.ref: one for one in failed if one.failure}
+        return [
+            replace(one, next=describe_next(one, self.scheduler), failure=failures.get(one.record.ref)) for one in found
+        ]
 
     async def _status_text(self, record: TaskRecord) -> str:
         """The status text of a task that has ended or waits for its caller; why an attempt failed, before the next."""
