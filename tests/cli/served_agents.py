@@ -60,3 +60,9 @@ async def table(turn: Turn) -> list[types.Part]:
         schema = {"type": "object", "properties": fields, "required": ["guests", "terrace"]}
         turn.ask([types.text("Who comes?"), types.data({"schema": schema})])
     return [types.data({"size": turn.state.get("size"), "data": turn.data})]
+
+
+@agent
+async def breaks(turn: Turn) -> str:
+    """Raises an exception."""
+    raise LookupError(f"no {turn.text}")

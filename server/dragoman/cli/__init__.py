@@ -139,6 +139,7 @@ _PANELS: Final = {
             "tasks.bulk",
             "Send the first message of an ended task again, or of all tasks that the options select.",
         ),
+        "failures": ("tasks.execution", "Group failed tasks by what failed."),
         "explain": ("tasks.execution", "Explain a task: who runs it, what happens next, and what to do."),
         "steps": ("tasks.execution", "List the durable steps of a task: state, attempt, duration, result, error."),
         "logs": ("tasks.events", "Show the events of a task, or the changes of all tasks, as they happen."),

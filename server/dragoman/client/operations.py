@@ -104,6 +104,7 @@ class Operator:
     cancel_tasks = _unary(ops.CancelTasksRequest, ops.CancelTasksResponse)
     rerun_tasks = _unary(ops.RerunTasksRequest, ops.RerunTasksResponse)
     erase_tasks = _unary(ops.EraseTasksRequest, ops.EraseTasksResponse)
+    list_failures = _unary(ops.ListFailuresRequest, ops.ListFailuresResponse)
     list_usage = _unary(ops.ListUsageRequest, ops.ListUsageResponse)
     get_overview = _unary(ops.GetOverviewRequest, ops.GetOverviewResponse)
     watch_tasks = _stream(ops.WatchTasksRequest, ops.WatchTasksResponse)

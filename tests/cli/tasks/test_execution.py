@@ -59,3 +59,28 @@ def test_times_in_json_have_one_form(dragoman: Run) -> None:
     task = json.loads(dragoman("send", "echo x", "--json").out)["task"]
     (explained,) = dragoman("explain", task["id"], "--json").out.splitlines()
     assert json.loads(explained)["since"] == task["status"]["timestamp"]
+
+
+def test_failures_are_listed_by_cause_and_rerun_by_it(dragoman: Run, served: Server) -> None:
+    at = ("--server", served.grpc)
+    assert "no failed tasks" in dragoman("failures", *at).err
+    for text in ("one", "two"):
+        task = json.loads(dragoman("send", text, "--agent", "breaks", "--json", *at).out)["task"]["id"]
+    (line,) = dragoman("failures", *at).out.splitlines()
+    count, agent, _, _, cause, *text = line.split()
+    assert (count, agent, " ".join(text)) == ("2", "breaks", "LookupError: no two")
+    (group,) = map(json.loads, dragoman("failures", "--agent", "breaks", "--json", *at).out.splitlines())
+    assert (group["cause"], group["count"], group["taskId"]) == (cause, "2", task)
+    assert dragoman("failures", "--agent", "quote", "--json", *at).out == ""
+    explained = dragoman("explain", task, *at).out.splitlines()
+    assert explained[0] == "failed       LookupError: no two"
+    assert explained[1].strip() == "attempt 1"
+    assert explained[2].strip().endswith('in breaks: raise LookupError(f"no {turn.text}")')
+    assert explained[3].startswith(f"cause        {cause}")
+    listed = dragoman("list", "--cause", cause, *at).out.splitlines()
+    assert [one.rpartition("  ")[2] for one in listed] == ["LookupError: no two", "LookupError: no one"]
+    assert [one.split()[3] for one in dragoman("list", "--text", "no TWO", *at).out.splitlines()] == [task]
+    logged = dragoman("logs", "--agent", "breaks", "--no-follow", *at).out.splitlines()
+    assert [one.partition("FAILED  ")[2] for one in logged] == ["LookupError: no one", "LookupError: no two"]
+    assert dragoman("rerun", "--cause", cause, "--yes", *at).out == "2 tasks rerun\n"
+    assert dragoman("cancel", "--cause", "none", "--dry-run", *at).out == "0 tasks would be canceled\n"

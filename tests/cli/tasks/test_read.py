@@ -33,7 +33,7 @@ def test_a_list_of_all_callers_shows_what_was_asked(dragoman: Run) -> None:
     task = dragoman("send", "fail in time", "--context", "of-asking", "--no-wait").out.strip()
     dragoman("watch", task)
     (line,) = dragoman("list", "--all", "--context", "of-asking").out.splitlines()
-    assert re.fullmatch(rf"FAILED +playground +\d+s +{task} +fail in time", line)
+    assert re.fullmatch(rf"FAILED +playground +\d+s +{task} +fail in time +RuntimeError: failing, as asked", line)
     (wide,) = dragoman("list", "--all", "--context", "of-asking", "--wide").out.splitlines()
     assert re.search(r"fail in time +RuntimeError: .* +default +of-asking", wide)
 

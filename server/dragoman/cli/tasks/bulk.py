@@ -53,6 +53,9 @@ TextFilter = Annotated[
 MetadataFilter = Annotated[
     list[str] | None, option("--metadata", "KEY=VALUE", "Only tasks with this in their metadata; may be repeated.")
 ]
+CauseFilter = Annotated[
+    str, option("--cause", "CAUSE", "Only failed tasks with this cause, as dragoman failures lists them.")
+]
 DryRun = Annotated[bool, flag("--dry-run", "Change nothing; print how many tasks match.")]
 Yes = Annotated[bool, flag("--yes", "Do not ask.", "-y")]
 
@@ -70,11 +73,12 @@ class TaskFilter:
     older_than: UnchangedFor = ""
     text: TextFilter = ""
     metadata: MetadataFilter = None
+    cause: CauseFilter = ""
 
     @property
     def selects_among_all(self) -> bool:
         """Whether an option exists for lists of all principals' tasks only."""
-        only_all = (self.principal, self.older_than, self.text, self.metadata)
+        only_all = (self.principal, self.older_than, self.text, self.metadata, self.cause)
         return any(only_all) or len(self.state or ()) > 1
 
     def request(self) -> ops.ListTasksRequest:
@@ -87,6 +91,7 @@ class TaskFilter:
             states=[f"TASK_STATE_{one.name}" for one in self.state or ()],
             text=self.text,
             metadata=self.metadata or (),
+            cause=self.cause,
         )
         if since := time_option("--since", self.since):
             selected.changed_since.FromMilliseconds(since)
@@ -170,6 +175,8 @@ async def rerun(
     `dragoman rerun 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
 
     `dragoman rerun --principal bob --state failed --since 12h --text quota`
+
+    `dragoman rerun --cause 4f1c2a9be0d37a55`  the tasks of a group of `dragoman failures`
     """
     selected = tasks.request()
     if not task:
@@ -219,7 +226,7 @@ async def change_tasks(
     """Counts the tasks that match, asks, and changes them page by page. The exit code is FAILED if some were not."""
     if not selected.ListFields():
         text = "select the tasks: TASK, or --agent, --scope, --principal, --state, --context, --since, --older-than, "
-        raise typer.Exit(print_error(f"{text}--text or --metadata", ExitCode.USAGE))
+        raise typer.Exit(print_error(f"{text}--text, --metadata or --cause", ExitCode.USAGE))
     out = ConsoleOutput()
     async with target.operator() as operator:
         counted = await change.call(operator, change.request(filter=selected, dry_run=True))

@@ -69,8 +69,8 @@ class EventLines:
         self._json = json
         self._time = 0
 
-    def print(self, agent: str, scope: str, task_id: str, event: pb.StreamResponse) -> None:
-        """Prints an event. One without a time is as old as the one before it."""
+    def print(self, agent: str, scope: str, task_id: str, event: pb.StreamResponse, failure: str = "") -> None:
+        """Prints an event; FAILED with a failure in place of its message. One without a time is as old as the last."""
         status = event.task.status if event.HasField("task") else event.status_update.status
         at = status.timestamp if status.HasField("timestamp") else None
         self._time = at.ToMilliseconds() if at else self._time
@@ -82,7 +82,8 @@ class EventLines:
             return
         name = agent if scope in ("", DEFAULT_SCOPE) else f"{scope}/agents/{agent}"
         shown = format_time(at) if at else f"{'-':<19}"  # as wide as a time
-        self._out.line(f"{shown}  {name or '-'}  {task_id}  {describe(event)}", state=status.state)
+        text = f"FAILED  {failure[:MAX_TEXT]}" if failure and status.state == states.FAILED else describe(event)
+        self._out.line(f"{shown}  {name or '-'}  {task_id}  {text}", state=status.state)
 
 
 def describe(event: pb.StreamResponse) -> str:
@@ -138,7 +139,7 @@ async def _print_task_log(
                     aclosing(_stored_events(operator, request, follow=follow)) as stored,
                 ):
                     async for listed, event in stored:
-                        lines.print(listed.agent, listed.scope, task_id, event)
+                        lines.print(listed.agent, listed.scope, task_id, event, listed.failure_text)
             except NotAllowed:
                 raise error from None
 
@@ -197,7 +198,8 @@ async def _print_changes(
                 update = pb.TaskStatusUpdateEvent(
                     task_id=one.task.id, context_id=one.task.context_id, status=one.task.status
                 )
-                lines.print(one.agent, one.scope, one.task.id, pb.StreamResponse(status_update=update))
+                event = pb.StreamResponse(status_update=update)
+                lines.print(one.agent, one.scope, one.task.id, event, one.failure_text)
             if not follow:
                 break
 

@@ -1,4 +1,4 @@
-"""`explain`, `steps`: how a task is executed, for operators."""
+"""`failures`, `explain`, `steps`: why tasks failed, and how a task is executed, for operators."""
 
 from __future__ import annotations
 
@@ -6,11 +6,15 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Annotated, Final
 
-from dragoman.cli.commands import Command, flag
+from dragoman.cli import print_note
+from dragoman.cli.commands import Command, flag, option
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner
-from dragoman.cli.output import ConsoleOutput, format_time, json_line, rfc3339
+from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time, json_line, rfc3339
+from dragoman.cli.tasks.bulk import TaskFilter
+from dragoman.core.task import states
 from dragoman.ids import now_ms
 from dragoman_pb.dragoman.ops import v1 as ops
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 
 async def explain(task: TaskId, *, owner: TaskOwner, json: Json = False, target: ServerTarget) -> None:
@@ -30,6 +34,53 @@ async def explain(task: TaskId, *, owner: TaskOwner, json: Json = False, target:
             continue
         for line in _describe_task(one):
             out.line(line)
+
+
+async def list_failures(
+    *,
+    tasks: TaskFilter,
+    limit: Annotated[int, option("--limit", "N", "The maximum number of groups.", "-n", min=1, max=500)] = 20,
+    json: Json = False,
+    target: ServerTarget,
+) -> None:
+    """Group failed tasks by what failed.
+
+    For operators. The tasks of a group have an agent, the class of an exception and the function that raised it in
+    common; without such a function, the text apart from numbers. The columns are number of tasks, agent, time since the
+    last and since the first failure, the name of the group, and its last failure.
+
+    **Examples**
+
+    `dragoman failures --since 24h`
+
+    `dragoman failures --text quota`, then `dragoman rerun --cause 4f1c2a9be0d37a55`
+    """
+    async with target.operator() as operator:
+        response = await operator.list_failures(ops.ListFailuresRequest(filter=tasks.request(), limit=limit))
+    out = ConsoleOutput()
+    if json:
+        out.messages(response.groups, lambda _: (), json=True)
+    elif response.groups:
+        rows = [_failure_row(group, now_ms()) for group in response.groups]
+        out.table(("TASKS", "AGENT", "LAST", "FIRST", "CAUSE", "FAILURE"), rows, [states.FAILED] * len(rows))
+        print_note("see a group with: dragoman list --cause CAUSE; repeat its tasks with: dragoman rerun --cause CAUSE")
+    else:
+        print_note("no failed tasks")
+
+
+def _failure_row(group: ops.FailureGroup, now: int) -> tuple[str, ...]:
+    count = f"{group.count:,}{'+' if group.count_is_minimum else ''}"
+    ages = (format_elapsed(now - at.ToMilliseconds()) for at in (group.last, group.first))
+    return (count, group.agent, *ages, group.cause, " ".join(next(describe_failure(group.failure)).split()))
+
+
+def describe_failure(failure: wk.Failure) -> Iterator[str]:
+    """Why a task failed: class and text, then step, attempt, the lines of the author's code, and what is behind it."""
+    yield ": ".join(filter(None, (failure.type, failure.text))) or "without a text"
+    yield f"{f'step {failure.step}, ' if failure.step else ''}attempt {failure.attempt}"
+    for frame in failure.frames:
+        yield f"{frame.file}:{frame.line} in {frame.function}: {frame.code}"
+    yield from (f"after {text}" for text in failure.causes)
 
 
 async def list_steps(
@@ -105,6 +156,11 @@ def _format_step(step: ops.TaskStep, width: int) -> str:
 
 
 def _describe_task(explanation: ops.Explanation) -> Iterator[str]:
+    if explanation.HasField("failure"):
+        lines = [line for text in describe_failure(explanation.failure) for line in text.splitlines()]
+        yield f"failed       {lines[0]}"
+        yield from (f"{'':<13}{line}" for line in lines[1:])
+        yield f"cause        {explanation.cause}; list such tasks with: dragoman list --cause {explanation.cause}"
     yield f"task         {explanation.task_id}"
     yield f"agent        {explanation.agent}"
     yield f"scope        {explanation.scope}"
@@ -151,4 +207,4 @@ def _format_holder(explanation: ops.Explanation) -> str:
     return f"session {explanation.session} of {where}, expires in {left:.0f} s unless renewed"
 
 
-COMMANDS: Final = {"explain": Command(explain), "steps": Command(list_steps)}
+COMMANDS: Final = {"failures": Command(list_failures), "explain": Command(explain), "steps": Command(list_steps)}
