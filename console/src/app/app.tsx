@@ -11,6 +11,7 @@ import { replaceRoute, route, section, selectedTask } from "../shared/route";
 import { canViewAll } from "../shared/sign_in";
 import { NewTask } from "../task/compose/new_task";
 import { TaskView } from "../task/task_view";
+import { FailuresPage } from "../tasks/failures_page";
 import { listTitle } from "../tasks/filters";
 import { findTenant } from "../tasks/task_finder";
 import { TaskList } from "../tasks/task_list";
@@ -92,6 +93,8 @@ function SectionContent({ section }: { section: string }) {
       return <AgentsPage />;
     case "usage":
       return <UsagePage />;
+    case "failures":
+      return <FailuresPage />;
     case "webhooks":
       return <WebhooksPage />;
     case "account":

@@ -6,6 +6,7 @@ import { formatCoarseDuration, formatCount, formatPercent, formatTimeSince, plur
 import { maxValue, type Metrics } from "../shared/metrics";
 import type { ListedTasks } from "../shared/messages";
 import { href } from "../shared/route";
+import { canOperate } from "../shared/sign_in";
 
 const MINUTE_MS = 60_000;
 
@@ -67,7 +68,12 @@ async function failingConcerns({ id, name, hours, pause }: AgentActivity, signal
   const failed = totalIsMinimum ? counted : Math.min(counted, Number(total));
   if (!isFailing(failed)) return [];
   const text = `${formatPercent(failed, all)} of ${plural(all, "task")} that ended in the last ${FAILING_HOURS} hours failed.`;
-  return [{ kind: "bad", title: `${name} is failing`, text, link: taskListHref(id, "FAILED", "day") }];
+  return [{ kind: "bad", title: `${name} is failing`, text, link: failuresHref(id) }];
+}
+
+/** Operators see the causes; viewers see the tasks. */
+function failuresHref(agent: string): string {
+  return canOperate.value ? href(["failures"], { agent, age: "day" }) : taskListHref(agent, "FAILED", "day");
 }
 
 function pausedConcerns(agent: AgentActivity): Concern[] {

@@ -139,6 +139,30 @@ export interface ListedTask {
   statusText?: string;
   tokens?: string;
   cost?: number;
+  /** Why it failed; for operators, as `cause`: the same for equal failures. */
+  failureText?: string;
+  cause?: string;
+}
+
+/** Why a task failed. */
+export interface Failure {
+  type?: string;
+  text?: string;
+  frames?: { file: string; line?: number; function?: string; code?: string }[];
+  step?: string;
+  causes?: string[];
+  attempt?: number;
+}
+
+/** Tasks of an agent that failed in the same way; the failure is the last one. */
+export interface FailureGroup {
+  cause: string;
+  agent: string;
+  failure: Failure;
+  count: string;
+  countIsMinimum?: boolean;
+  first: string;
+  last: string;
 }
 
 export interface ListedTasks {
@@ -181,6 +205,13 @@ export interface Explanation {
   turnAt?: string;
   /** The tasks that its agent gave to other agents. */
   delegated?: DelegatedTask[];
+  failure?: Failure;
+  cause?: string;
+}
+
+/** `ValueError: no price` */
+export function failureTitle({ type, text }: Failure): string {
+  return [type, text].filter(Boolean).join(": ") || "Failed without a text";
 }
 
 export interface DelegatedTask {

@@ -18,6 +18,7 @@ import { offeredAnswers, questionOf } from "./compose/question";
 import { Artifacts, Conversation, countMessages } from "./conversation";
 import { Details, detailsAreOpen, durationText, toggleDetails } from "./details";
 import { Execution } from "./execution";
+import { FailureNotice } from "./failure";
 import type { TaskProjection } from "./projection";
 import { PushConfigs } from "./push_configs";
 import { TaskActions } from "./task_actions";
@@ -108,6 +109,7 @@ export function TaskView({ tenant, id }: { tenant: string; id: string }) {
         </span>
       </div>
       {/* below the tabs, which must not move when a question is answered; a question is at its place in the conversation */}
+      {projection.state === "TASK_STATE_FAILED" && <FailureNotice id={id} tenant={tenant} />}
       {!isInConversation && notice}
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${selectedTab}`} tabIndex={0}>
         {selectedTab === "conversation" && (

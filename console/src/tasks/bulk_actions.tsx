@@ -114,6 +114,20 @@ export function BulkActions({ selected, filters, loaded }: BulkActionsProps) {
   );
 }
 
+/** Reruns the failed tasks that the filters select. */
+export function RerunFailed({ filters, number }: { filters: Filters; number: TaskCount }) {
+  const open = useSignal(false);
+  const action = actionsOn(["FAILED"]).find(({ id }) => id === "rerun") as BulkAction;
+  return (
+    <>
+      <button type="button" onClick={() => (open.value = true)}>
+        {title(action, number)}
+      </button>
+      {open.value && <BulkDialog action={action} selected={undefined} filters={filters} sample={[]} close={() => (open.value = false)} />}
+    </>
+  );
+}
+
 function stateOf({ task }: TaskRow): string {
   return task.status.state.replace("TASK_STATE_", "");
 }

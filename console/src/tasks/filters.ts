@@ -17,6 +17,8 @@ export interface Filters {
   age: string;
   /** Entries of the metadata: `KEY=VALUE, KEY=VALUE`. */
   metadata: string;
+  /** The cause of failed tasks, as the page of failures names it. */
+  cause: string;
   order: string;
 }
 
@@ -32,6 +34,7 @@ const PARAMETERS: Record<FilterName, string> = {
   context: "context",
   age: "age",
   metadata: "meta",
+  cause: "cause",
   order: "order",
 };
 
@@ -132,7 +135,7 @@ export const TASK_ID = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i;
  * are relative to `now`.
  */
 export function listRequest(filters: Filters, allPrincipals: boolean, now: number): Record<string, string | string[]> {
-  const { text, agent, scope, context, principal, metadata } = filters;
+  const { text, agent, scope, context, principal, metadata, cause } = filters;
   const states = statesOf(filters).map((state) => `TASK_STATE_${state}`);
   const request: Record<string, string | string[]> = {};
   const set = (name: string, value: string | string[] | undefined) => {
@@ -151,6 +154,7 @@ export function listRequest(filters: Filters, allPrincipals: boolean, now: numbe
   set("states", states);
   set("principal", principal);
   set("metadata", metadataEntries(metadata));
+  set("cause", cause);
   set("changedSince", age?.since && new Date(age.since(now)).toISOString());
   set("changedBefore", age?.before && new Date(age.before(now)).toISOString());
   set("order", `TASK_ORDER_${isOrderedByCreation(filters) ? "CREATED" : "CHANGED"}`);
@@ -158,9 +162,9 @@ export function listRequest(filters: Filters, allPrincipals: boolean, now: numbe
 }
 
 /** Whether the list has the newest tasks first, not the last changed: much faster in searches for a text alone. */
-export function isOrderedByCreation({ order, text, state, principal, age }: Filters): boolean {
+export function isOrderedByCreation({ order, text, state, principal, age, cause }: Filters): boolean {
   if (order) return order === "created";
-  return text !== "" && !TASK_ID.test(text.trim()) && !state && !principal && !age;
+  return text !== "" && !TASK_ID.test(text.trim()) && !state && !principal && !age && !cause;
 }
 
 /** `a=1, b=2` as entries; a comma is part of a value unless another key follows. */
@@ -180,6 +184,7 @@ export function filterTexts(filters: Filters): { name: FilterName; text: string 
     context: `Context: ${filters.context}`,
     age: `Changed ${ageOf(filters.age)?.name ?? filters.age}`,
     metadata: `Metadata: ${filters.metadata}`,
+    cause: `Failed in one way: ${filters.cause}`,
   };
   return FILTER_NAMES.flatMap((name) => (filters[name] && texts[name] ? [{ name, text: texts[name] }] : []));
 }

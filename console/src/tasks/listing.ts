@@ -291,7 +291,7 @@ function rowsOf(list: ListedTasks): TaskRow[] {
   return (list.tasks ?? []).map(rowOf);
 }
 
-export function rowOf({ scope, agent, task, principal, created, summary, statusText, tokens, cost }: ListedTask): TaskRow {
+export function rowOf({ scope, agent, task, principal, created, summary, statusText, failureText, tokens, cost }: ListedTask): TaskRow {
   return {
     tenant: tenantOf(scope, agent),
     task,
@@ -299,7 +299,7 @@ export function rowOf({ scope, agent, task, principal, created, summary, statusT
     changed: new Date(task.status.timestamp ?? 0).getTime(),
     principal: principal ?? "",
     summary: summary ?? "",
-    statusText: statusText ?? "",
+    statusText: failureText || (statusText ?? ""),
     tokens: Number(tokens ?? 0),
     cost: cost ?? 0,
   };

@@ -9,6 +9,7 @@ import { ErrorMessage } from "../shared/components";
 import { formatNumber, formatCount, plural } from "../shared/format";
 import { EmptyState } from "../shared/page";
 import { href, navigate, route, section, updateQuery } from "../shared/route";
+import { canOperate } from "../shared/sign_in";
 import { DEFAULT_SCOPE } from "../shared/tenant";
 import {
   AGES,
@@ -79,6 +80,9 @@ function FilteredList({ filters }: { filters: Filters }) {
         <Search filters={filters} allPrincipals={allPrincipals} onError={(text) => (problem.value = text)} />
         <FilterFields filters={filters} loaded={loaded} />
         <ActiveFilters filters={filters} />
+        {filters.state === "FAILED" && allPrincipals && canOperate.value && (
+          <a href={href(["failures"], parameters({ ...filters, state: "", cause: "" }))}>Group by what failed</a>
+        )}
         <StateTabs filters={filters} loaded={loaded} />
       </header>
       {selectable && loaded && <SelectionBar selection={selection} rows={rows} filters={filters} loaded={loaded} />}

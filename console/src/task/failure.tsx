@@ -1,0 +1,53 @@
+// Why a task failed, for operators: the exception, where it was raised, and a link to equal failures.
+
+import { failureTitle, type Failure } from "../shared/messages";
+import { usePolling } from "../shared/polling";
+import { href } from "../shared/route";
+import { canOperate } from "../shared/sign_in";
+import { explainTask } from "../tasks/task_finder";
+
+export function FailureNotice({ id, tenant }: { id: string; tenant: string }) {
+  const { value } = usePolling((stop) => (canOperate.value ? explainTask(id, tenant, stop) : Promise.resolve(undefined)), 0, [id, tenant, canOperate.value]);
+  const explanation = value?.find((one) => one.failure);
+  if (!explanation?.failure) return null;
+  return (
+    <section class="notice failure" data-state="failed" aria-label="Failure">
+      <FailureText failure={explanation.failure} />
+      <a href={href(["failures"], { cause: explanation.cause ?? "" })}>Tasks that failed like this</a>
+    </section>
+  );
+}
+
+function FailureText({ failure }: { failure: Failure }) {
+  const { step, attempt, frames = [], causes = [] } = failure;
+  return (
+    <>
+      <h3>{failureTitle(failure)}</h3>
+      <p class="faint">
+        {step && (
+          <>
+            in step <b>{step}</b>,{" "}
+          </>
+        )}
+        attempt {attempt ?? 1}
+      </p>
+      {frames.length > 0 && (
+        <ol class="frames" aria-label="Where it was raised, innermost first">
+          {frames.toReversed().map((frame, index) => (
+            <li key={index}>
+              <span class="faint" title={frame.file}>
+                {frame.file.split("/").slice(-2).join("/")}:{frame.line} in <b>{frame.function}</b>
+              </span>
+              <pre>{frame.code}</pre>
+            </li>
+          ))}
+        </ol>
+      )}
+      {causes.map((cause) => (
+        <p key={cause} class="faint">
+          after {cause}
+        </p>
+      ))}
+    </>
+  );
+}

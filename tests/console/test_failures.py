@@ -1,0 +1,83 @@
+"""Why tasks failed, at the console: on the task, in the list, and in groups that are rerun together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import pytest
+from pydantic import SecretStr
+from tests.console.served import Stage, staged
+from tests.console.test_looks import issues
+
+from dragoman import Turn, agent
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(180)]
+
+KEY: Final = "only-for-the-shop-tests"
+ERROR: Final = "ValueError: order 1 has no price"
+
+
+async def price(order: str) -> int:
+    raise ValueError(f"{order} has no price")
+
+
+@agent(id="shop", name="Shop", description="Prices orders")
+async def shop(turn: Turn) -> str:
+    if turn.text.startswith("stock"):
+        raise KeyError("warehouse 7")
+    return f"{await turn.step('find the price', price, turn.text)}"
+
+
+async def fail(stage: Stage) -> str:
+    """Begins six tasks as somebody else; returns the id of one that has no price."""
+    task = ""
+    async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as http:
+        for text in ("order 4", "order 3", "order 2", "stock of 7", "stock of 8", "order 1"):
+            message = {"messageId": f"m-{text}", "role": "ROLE_USER", "parts": [{"text": text}]}
+            url = f"http://{stage.app.http}/shop/message:send"
+            async with http.post(url, json={"message": message}) as answer:
+                task = (await answer.json())["task"]["id"]
+    return task
+
+
+async def test_four_clicks_lead_from_the_sign_in_to_the_rerun_of_a_cause(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path, shop, token=SecretStr(KEY)) as stage:
+        page = stage.page
+        await fail(stage)
+        await page.go("about:blank")
+        await page.go(stage.url)
+        await page.type(".sign-in input", KEY)
+        await page.click(".sign-in button.primary")
+        await page.click(".concerns a", "Shop is failing")
+        await page.see(ERROR, ".card:first-of-type h3")
+        assert await page.text(".card:first-of-type .figures-line dd") == "4"
+        await page.see('in price: raise ValueError(f"{order} has no price")', ".card:first-of-type")
+        await page.click(".card:first-of-type header button", "Rerun 4 tasks")
+        await page.click("dialog .primary", "Rerun 4 tasks")
+        await page.see("4 tasks started again", "dialog")
+
+
+@pytest.mark.parametrize("colors", ["light", "dark"])
+async def test_a_failed_task_shows_its_exception_first(browser: str, tmp_path: Path, colors: str) -> None:
+    async with staged(browser, tmp_path, shop, token=SecretStr(KEY)) as stage:
+        page = stage.page
+        task = await fail(stage)
+        await page.prefer(colors)
+        await page.type(".sign-in input", KEY)
+        await page.click(".sign-in button.primary")
+        await stage.to("#/tasks?state=FAILED")
+        await page.see(ERROR, ".list tbody tr:first-child .note")
+        await stage.to(f"#/tasks/shop/{task}")
+        await page.see(ERROR, ".failure h3")
+        await page.see("in step find the price, attempt 1", ".failure")
+        assert await page.text(".failure .frames li:first-child pre") == 'raise ValueError(f"{order} has no price")'
+        assert await issues(page) == []
+        await page.click(".failure a", "Tasks that failed like this")
+        await page.becomes("document.querySelectorAll('.card').length", 1)
+        assert await issues(page) == []
+        await page.click(".card h3 a")
+        await page.becomes("document.querySelectorAll('.list tbody tr').length", 4)
+        await page.click(".list a", "Group by what failed")
+        await page.becomes("document.querySelectorAll('.card').length", 2)
