@@ -1,20 +1,33 @@
 // Why a task failed, for operators: the exception, where it was raised, and a link to equal failures.
 
+import type { ComponentChildren } from "preact";
 import { failureTitle, type Failure } from "../shared/messages";
 import { usePolling } from "../shared/polling";
 import { href } from "../shared/route";
 import { canOperate } from "../shared/sign_in";
 import { explainTask } from "../tasks/task_finder";
 
-export function FailureNotice({ id, tenant }: { id: string; tenant: string }) {
+interface FailureNoticeProps {
+  id: string;
+  tenant: string;
+  /** What the caller is told. */
+  told: string;
+  /** The notice with that text: for others than operators the only one. */
+  children: ComponentChildren;
+}
+
+export function FailureNotice({ id, tenant, told, children }: FailureNoticeProps) {
   const { value } = usePolling((stop) => (canOperate.value ? explainTask(id, tenant, stop) : Promise.resolve(undefined)), 0, [id, tenant, canOperate.value]);
   const explanation = value?.find((one) => one.failure);
-  if (!explanation?.failure) return null;
+  if (!explanation?.failure) return <>{children}</>;
   return (
-    <section class="notice failure" data-state="failed" aria-label="Failure">
-      <FailureText failure={explanation.failure} />
-      <a href={href(["failures"], { cause: explanation.cause ?? "" })}>Tasks that failed like this</a>
-    </section>
+    <>
+      <section class="notice failure" data-state="failed" aria-label="Failure">
+        <FailureText failure={explanation.failure} />
+        <a href={href(["failures"], { cause: explanation.cause ?? "" })}>Tasks that failed like this</a>
+      </section>
+      {told !== failureTitle(explanation.failure) && children}
+    </>
   );
 }
 

@@ -109,8 +109,13 @@ export function TaskView({ tenant, id }: { tenant: string; id: string }) {
         </span>
       </div>
       {/* below the tabs, which must not move when a question is answered; a question is at its place in the conversation */}
-      {projection.state === "TASK_STATE_FAILED" && <FailureNotice id={id} tenant={tenant} />}
-      {!isInConversation && notice}
+      {projection.state === "TASK_STATE_FAILED" ? (
+        <FailureNotice id={id} tenant={tenant} told={(projection.notice?.parts ?? []).map((part) => part.text ?? "").join(" ")}>
+          {notice}
+        </FailureNotice>
+      ) : (
+        !isInConversation && notice
+      )}
       <div class="panel" role="tabpanel" id="panel" aria-labelledby={`tab-${selectedTab}`} tabIndex={0}>
         {selectedTab === "conversation" && (
           <Conversation

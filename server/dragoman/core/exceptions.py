@@ -162,19 +162,16 @@ def failure_fields(error: BaseException, group: BaseException | None = None, own
     group: what was raised, if `error` was in it. own_file: a file of the author's, whose folder is the author's, too:
     an agent may be installed as a library.
     """
-    try:
-        behind = [one for one in walk(group or error) if one is not error and not members(one)]
-        frames = _frames([error, *behind], lambda file: _is_library(file, own_file))
-        steps = (dict.get(_ATTRIBUTES.__get__(one), _STEP_KEY) for one in (error, *behind))
-        return {
-            "type": _valid(name_of(error)),
-            "text": text_of(error),
-            "frames": frames or _frames([error, *behind], is_own_file),
-            "step": next((step for step in steps if type(step) is str), ""),
-            "causes": [describe(one, MAX_LINE_CHARS) for one in behind[:MAX_STORED_CAUSES]],
-        }
-    except BaseException:  # a MemoryError
-        return {"type": _valid(name_of(error))}
+    behind = [one for one in walk(group or error) if one is not error and not members(one)]
+    frames = _frames([error, *behind], lambda file: _is_library(file, own_file))
+    steps = (dict.get(_ATTRIBUTES.__get__(one), _STEP_KEY) for one in (error, *behind))
+    return {
+        "type": _valid(name_of(error)),
+        "text": text_of(error),
+        "frames": frames or _frames([error, *behind], is_own_file),
+        "step": next((step for step in steps if type(step) is str), ""),
+        "causes": [describe(one, MAX_LINE_CHARS) for one in behind[:MAX_STORED_CAUSES]],
+    }
 
 
 def _frames(errors: list[BaseException], is_hidden: Callable[[str], bool]) -> list[dict[str, Any]]:

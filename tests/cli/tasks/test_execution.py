@@ -67,8 +67,8 @@ def test_failures_are_listed_by_cause_and_rerun_by_it(dragoman: Run, served: Ser
     for text in ("one", "two"):
         task = json.loads(dragoman("send", text, "--agent", "breaks", "--json", *at).out)["task"]["id"]
     (line,) = dragoman("failures", *at).out.splitlines()
-    count, agent, _, _, cause, *text = line.split()
-    assert (count, agent, " ".join(text)) == ("2", "breaks", "LookupError: no two")
+    count, agent, _, _, cause, *words = line.split()
+    assert (count, agent, " ".join(words)) == ("2", "breaks", "LookupError: no two")
     (group,) = map(json.loads, dragoman("failures", "--agent", "breaks", "--json", *at).out.splitlines())
     assert (group["cause"], group["count"], group["taskId"]) == (cause, "2", task)
     assert dragoman("failures", "--agent", "quote", "--json", *at).out == ""

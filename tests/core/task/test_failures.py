@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dragoman.core.task.failures import MAX_FAILURE_TEXT, MAX_TEXT_BYTES, TaskFailure, encode_failure, task_failure
+from dragoman.core.task.failures import MAX_TEXT_BYTES, TaskFailure, encode_failure, task_failure
+from dragoman.core.task.projection import MAX_STATUS_TEXT
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -17,7 +18,7 @@ def failure(
 def test_failures_are_equal_by_agent_class_and_the_deepest_function_of_the_author() -> None:
     one = failure("order 7", "main", "pay").cause
     assert one == failure("anything", "other", "pay").cause
-    assert one == failure("order 7", "main", "pay", file="C:\\work\\b.py").cause
+    assert one == failure("order 7", "main", "pay", file="/srv/b.py").cause
     others = (
         failure("order 7", "main"), failure("order 7", "pay", kind="KeyError"), failure("order 7", "pay", agent="b"),
         failure("order 7", "pay", file="/a/c.py"), failure("order 7"),
@@ -52,7 +53,7 @@ def test_everything_that_a_worker_reports_is_bounded() -> None:
     assert len(found.data) < 30_000
     assert len(stored.text.encode()) <= MAX_TEXT_BYTES
     assert (len(stored.frames), len(stored.causes), stored.attempt) == (20, 4, 2)
-    assert len(found.text) == MAX_FAILURE_TEXT
+    assert len(found.text) == MAX_STATUS_TEXT
     assert "\n" not in found.text
 
 

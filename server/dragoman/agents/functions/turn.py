@@ -620,10 +620,7 @@ class TurnOutput:
         return TurnResult(status, artifacts, reply, NO_CHANGE if self._state is None else self._state.changes())
 
     def failed_result(self, text: str, failure: bytes) -> TurnResult:
-        """FAILED with a text, for an error of the agent. Valid changes of the metadata are stored, state is not.
-
-        failure: see `StatusChange`.
-        """
+        """FAILED with a text and a failure (see `StatusChange`). Stores valid changes of the metadata, and no state."""
         update = NO_CHANGE if self._state is None else self._state.valid_metadata()
         return TurnResult(replace(self.status_change(states.FAILED, text), failure=failure), state_update=update)
 

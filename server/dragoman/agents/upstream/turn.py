@@ -469,9 +469,7 @@ class UpstreamTurn(CalledTurn):
     def refused(self, refused: CallRefused) -> TurnResult:
         log.info("a message was refused upstream: %s", refused.summary, extra=self._fields)
         state = states.REJECTED if refused.reason in _MESSAGE_ERRORS else states.FAILED
-        text = f"{refused.summary} (upstream {self.connection.location})"
-        failure = encode_failure({"type": "UPSTREAM_REFUSED", "text": text})
-        return self.writer.failed_result(f"UPSTREAM_REFUSED: {refused.summary}", state, failure)
+        return self.writer.failed_result(f"UPSTREAM_REFUSED: {refused.summary}", state)
 
     def _redact_urls(self, text: str) -> str:
         contents = self.connection.linked_contents

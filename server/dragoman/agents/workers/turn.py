@@ -286,8 +286,7 @@ def decode_status(
     if change.HasField("message"):
         message = message_of(change.message, new_id, turn_context).SerializeToString()
     metadata = checked_metadata("status.metadata", change.metadata)
-    failure = change.failure.SerializeToString() if change.HasField("failure") else b""
-    return StatusChange(change.state, message, metadata, failure)
+    return StatusChange(change.state, message, metadata, change.failure.SerializeToString())
 
 
 def decode_artifact(change: wk.ArtifactChange) -> ArtifactChange:

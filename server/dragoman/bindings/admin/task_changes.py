@@ -226,8 +226,7 @@ def _bulk_search(request: Any, change: _Change) -> TaskSearch:
     """The search that a request describes. Raises InvalidParams."""
     selecting = request.filter
     query = selection_search(selecting, fields.page_limit(request.limit, default=50, maximum=MAX_BULK_PAGE))
-    named = {field.name for field, _ in selecting.ListFields()}
-    if not named.intersection(_SELECTING_FIELDS):
+    if not {field.name for field, _ in selecting.ListFields()}.intersection(_SELECTING_FIELDS):
         names = ", ".join(selecting.DESCRIPTOR.fields_by_name[name].camelcase_name for name in _SELECTING_FIELDS)
         raise InvalidParams.field("filter", f"is required; select the tasks by at least one of {names}")
     fields.check_request_id(request.request_id)

@@ -93,7 +93,7 @@ class TaskLists:
         found = await self.runtime.store.search(replace(query, after=after))
         granted = identity.granted(SCOPE_GRANT_PREFIX)
         response = ops.ListTasksResponse(
-            tasks=[_found_task(one if operator.is_operator else one.without_failure) for one in found.tasks],
+            tasks=[_found_task(one, operator.is_operator) for one in found.tasks],
             total=found.total,
             total_is_minimum=not found.is_total_exact and not request.page_token,
             scopes=[scope for scope in await self.runtime.store.scopes(MAX_SCOPES) if not granted or scope in granted],
@@ -172,18 +172,20 @@ def _may_know(identity: Identity, scope: str) -> bool:
     return scope == DEFAULT_SCOPE or SCOPE_GRANT_PREFIX + scope in identity.grants
 
 
-def _found_task(found: cursors.FoundTask) -> ops.ListedTask:
-    record = found.record
+def _found_task(found: cursors.FoundTask, is_operator: bool) -> ops.ListedTask:
+    record, hidden = found.record, {} if is_operator else {"cause": "", "failure_text": ""}
     return message_from(
         ops.ListedTask, found, found.usage, record, scope=record.ref.owner.scope, task=pb.Task.FromString(found.task),
         status_text=record.status_text if record.state in states.EXPLAINED else "", cost=found.usage.cost / BILLION,
+        **hidden,
     )  # fmt: skip
 
 
 def _group_message(group: cursors.FailureGroup, record: TaskRecord) -> ops.FailureGroup:
     return message_from(
         ops.FailureGroup, group, group.last, record, task_id=record.id, last=record.updated,
-        failure=wk.Failure.FromString(group.last.failure), count_is_minimum=not group.is_exact,
+        failure=wk.Failure.FromString(group.last.failure), first=group.first or record.updated,
+        count=max(group.count, 1), count_is_minimum=not group.is_exact,
     )  # fmt: skip
 
 
@@ -220,9 +222,8 @@ def task_search(request: ops.ListTasksRequest, limit: int, *, finds_failures: bo
 
 def selection_search(request: ops.ListTasksRequest, limit: int) -> cursors.TaskSearch:
     """Returns the search for all tasks that a request selects. Raises InvalidParams."""
-    named = {field.name for field, _ in request.ListFields()}
     for name in ("own", "page_token"):
-        if name in named:
+        if getattr(request, name):
             camel_name = request.DESCRIPTOR.fields_by_name[name].camelcase_name
             raise InvalidParams.field(f"filter.{camel_name}", "is not possible for many tasks at once")
     check_state_names(request)

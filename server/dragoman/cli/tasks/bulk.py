@@ -53,9 +53,6 @@ TextFilter = Annotated[
 MetadataFilter = Annotated[
     list[str] | None, option("--metadata", "KEY=VALUE", "Only tasks with this in their metadata; may be repeated.")
 ]
-CauseFilter = Annotated[
-    str, option("--cause", "CAUSE", "Only failed tasks with this cause, as dragoman failures lists them.")
-]
 DryRun = Annotated[bool, flag("--dry-run", "Change nothing; print how many tasks match.")]
 Yes = Annotated[bool, flag("--yes", "Do not ask.", "-y")]
 
@@ -73,7 +70,7 @@ class TaskFilter:
     older_than: UnchangedFor = ""
     text: TextFilter = ""
     metadata: MetadataFilter = None
-    cause: CauseFilter = ""
+    cause: Annotated[str, option("--cause", "CAUSE", "Only failed tasks of this group of dragoman failures.")] = ""
 
     @property
     def selects_among_all(self) -> bool:

@@ -45,15 +45,10 @@ async def list_failures(
 ) -> None:
     """Group failed tasks by what failed.
 
-    For operators. The tasks of a group have an agent, the class of an exception and the function that raised it in
-    common; without such a function, the text apart from numbers. The columns are number of tasks, agent, time since the
-    last and since the first failure, the name of the group, and its last failure.
+    For operators. The tasks of a group have the class of the exception and the function that raised it in common. The
+    columns are number of tasks, agent, time since the last and the first failure, name of the group, last failure.
 
-    **Examples**
-
-    `dragoman failures --since 24h`
-
-    `dragoman failures --text quota`, then `dragoman rerun --cause 4f1c2a9be0d37a55`
+    **Example**: `dragoman failures --since 24h`, then `dragoman rerun --cause 4f1c2a9be0d37a55`
     """
     async with target.operator() as operator:
         response = await operator.list_failures(ops.ListFailuresRequest(filter=tasks.request(), limit=limit))
@@ -61,17 +56,22 @@ async def list_failures(
     if json:
         out.messages(response.groups, lambda _: (), json=True)
     elif response.groups:
-        rows = [_failure_row(group, now_ms()) for group in response.groups]
+        rows = [_failure_row(group) for group in response.groups]
         out.table(("TASKS", "AGENT", "LAST", "FIRST", "CAUSE", "FAILURE"), rows, [states.FAILED] * len(rows))
         print_note("see a group with: dragoman list --cause CAUSE; repeat its tasks with: dragoman rerun --cause CAUSE")
     else:
         print_note("no failed tasks")
 
 
-def _failure_row(group: ops.FailureGroup, now: int) -> tuple[str, ...]:
-    count = f"{group.count:,}{'+' if group.count_is_minimum else ''}"
-    ages = (format_elapsed(now - at.ToMilliseconds()) for at in (group.last, group.first))
-    return (count, group.agent, *ages, group.cause, " ".join(next(describe_failure(group.failure)).split()))
+def _failure_row(group: ops.FailureGroup) -> tuple[str, ...]:
+    ages = (format_elapsed(now_ms() - at.ToMilliseconds()) for at in (group.last, group.first))
+    return (
+        f"{group.count:,}{'+' * group.count_is_minimum}",
+        group.agent,
+        *ages,
+        group.cause,
+        " ".join(next(describe_failure(group.failure)).split()),
+    )
 
 
 def describe_failure(failure: wk.Failure) -> Iterator[str]:

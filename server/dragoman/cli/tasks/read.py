@@ -122,11 +122,10 @@ async def list_tasks(
     """List your tasks with the agents of this server, in all scopes, most recently changed first.
 
     The columns are state, agent, time since the last change, id, and the first words of what was asked; where the
-    server does not tell that, of the status message: an answer, a question or an error. Operators also see failures.
-    `--wide` adds the status message, scope, context, time and usage. Only terminals get a header. With `--json` each
-    line is a task with the further keys `agent` and `scope`. The store also keeps the tasks of agents that the server
-    does not serve now. `--principal`, `--text`, `--metadata`, `--cause`, `--older-than` and several states select among
-    the tasks of all callers.
+    server does not tell that, of the status message. Operators also see failures. `--wide` adds the status message,
+    scope, context, time and usage. Only terminals get a header. With `--json` each line is a task with the further keys
+    `agent` and `scope`. The store also keeps the tasks of agents that the server does not serve now. `--principal`,
+    `--text`, `--metadata`, `--cause`, `--older-than` and several states select among the tasks of all callers.
 
     **Examples**
 
@@ -168,12 +167,11 @@ async def list_tasks(
     if not listed:
         print_note("no tasks")
         return
-    more_columns: tuple[str, ...] = ("STATUS", "SCOPE", "CONTEXT", "CHANGED", "USAGE") if wide else ()
-    if has_failures := not wide and any(one.failure_text for one in listed):
-        more_columns = ("FAILURE",)
+    has_failures = not wide and any(one.failure_text for one in listed)
+    more_columns = ("STATUS", "SCOPE", "CONTEXT", "CHANGED", "USAGE") if wide else ("FAILURE",) * has_failures
     header = ("STATE", "AGENT", "AGE", "ID", "MESSAGE", *more_columns)
     now = now_ms()
-    rows = [_list_row(one, now, wide=wide) + ((one.failure_text,) if has_failures else ()) for one in listed]
+    rows = [_list_row(one, now, wide=wide) + (one.failure_text,) * has_failures for one in listed]
     out.table(header, rows, [one.task.status.state for one in listed], unbroken=len(header) - len(more_columns))
     if out.is_terminal and len(listed) == limit and response.total > limit:
         more = "more than " if response.total_is_minimum else ""

@@ -161,15 +161,10 @@ class FoundTask:
     failure_text: str = ""
     failure: bytes = b""
 
-    @property
-    def without_failure(self) -> FoundTask:
-        """The task as those see it who are no operators."""
-        return replace(self, cause="", failure_text="", failure=b"")
-
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Failed tasks with one cause: the last one, and when the first one failed, in milliseconds since the epoch."""
+    """Failed tasks with one cause. `first`: when the first one failed, in milliseconds since the epoch, or 0."""
 
     last: FoundTask
     first: int

@@ -138,15 +138,12 @@ class IncomingMessage:
 
 @dataclass(slots=True)
 class StatusChange:
-    """The task enters `state`. `message` is a serialized Message, `metadata` a serialized Struct.
-
-    `failure`: why it is FAILED, for operators: a serialized `dragoman.worker.v1.Failure`. No event has it.
-    """
+    """The task enters `state`. `message` is a serialized Message, `metadata` a serialized Struct."""
 
     state: int
     message: bytes = b""
     metadata: bytes = b""
-    failure: bytes = b""
+    failure: bytes = b""  # why it is FAILED, for operators: a serialized `worker.v1.Failure`. No event has it.
 
 
 @dataclass(slots=True)

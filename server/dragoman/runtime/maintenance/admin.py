@@ -19,14 +19,13 @@ from dragoman.core.errors import InvalidParams, PushConfigNotFound, TaskNotFound
 from dragoman.core.push.delivery import DeliveryAttempt, PushRecord
 from dragoman.core.task.blob_references import BLOB_NAME
 from dragoman.core.task.contents import READ_BYTES, ContentMissing
-from dragoman.core.task.cursors import TaskSearch
 from dragoman.core.task.log import Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import PURGE_REASON, RETENTION_REASON, ErasureCounts, ErasureReceipt, TaskSelection
-from dragoman.core.task.states import FAILED
 from dragoman.core.task.steps import StepRecord
 from dragoman.ports import Bus, Store, StoredMessage, TaskSignal
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.observe.audit import Auditor
+from dragoman.runtime.observe.explain import read_failure
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 EXPORT_READ_EVENTS: Final = 256  # events of a task, or audit entries, read at a time
@@ -122,10 +121,8 @@ class Maintenance:
         async with aclosing(self._contents(snapshot.task)) as pieces:
             async for piece in pieces:
                 yield ExportEntry(record, piece=piece)
-        query = TaskSearch(task_id=record.id, scopes=frozenset((record.ref.owner.scope,)))
-        for found in (await self.store.search(query)).tasks if record.state == FAILED else ():
-            if found.record.ref == record.ref and found.failure:
-                yield ExportEntry(record, failure=found.failure)
+        if failed := await read_failure(self.store, record):
+            yield ExportEntry(record, failure=failed.failure)
         while position < record.last_sequence:
             events = await self.store.events(record.ref, position, EXPORT_READ_EVENTS)
             if not events:  # erased meanwhile

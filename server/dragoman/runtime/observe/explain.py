@@ -44,8 +44,15 @@ class Explanation:
     usage: Usage  # its usage, as reported by its agent
     trace: str  # its trace id
     delegated: Sequence[TaskRecord]  # the first tasks that its agent delegated
-    failure: FoundTask | None = None  # why it failed: `failure` and `cause`; None in other states
+    failure: FoundTask | None  # why it failed: `failure` and `cause`; None in other states
     next: str = ""  # the next events of the task, in a few sentences
+
+
+async def read_failure(store: Store, record: TaskRecord) -> FoundTask | None:
+    """The task with its failure; None in other states than FAILED."""
+    query = TaskSearch(task_id=record.id, scopes=frozenset((record.ref.owner.scope,)))
+    found = (await store.search(query)).tasks if record.state == states.FAILED else []
+    return next((one for one in found if one.record.ref == record.ref), None)
 
 
 @dataclass(eq=False, repr=False)
@@ -64,12 +71,7 @@ class Explainer:
         records = await self.store.locate(task_id)
         sessions = await self.store.sessions() if records else {}
         found = [await self._explain_one(record, sessions.get(record.session, 0)) for record in records]
-        is_failed = any(record.state == states.FAILED for record in records)
-        failed = (await self.store.search(TaskSearch(task_id=task_id))).tasks if is_failed else ()
-        failures = {one.record.ref: one for one in failed if one.failure}
-        return [
-            replace(one, next=describe_next(one, self.scheduler), failure=failures.get(one.record.ref)) for one in found
-        ]
+        return [replace(one, next=describe_next(one, self.scheduler)) for one in found]
 
     async def _status_text(self, record: TaskRecord) -> str:
         """The status text of a task that has ended or waits for its caller; why an attempt failed, before the next."""
@@ -110,6 +112,7 @@ class Explainer:
             usage=await store.usage(ref),
             trace=trace.trace_id_of(trace.trace_of(await store.envelope(ref, 1))),
             delegated=await store.delegated_tasks(ref, MAX_DELEGATED),
+            failure=await read_failure(store, record),
         )
 
 

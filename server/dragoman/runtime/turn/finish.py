@@ -17,10 +17,9 @@ from typing import Final, Literal, NamedTuple
 
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import A2AError
-from dragoman.core.exceptions import failure_fields, name_of, text_of
+from dragoman.core.exceptions import name_of, text_of
 from dragoman.core.limits.quotas import NO_USAGE, TaskBudget, Usage, UsageReport, usage_metadata
 from dragoman.core.task import states
-from dragoman.core.task.failures import encode_failure
 from dragoman.core.task.log import CHANGED, Append, Appended, AppendRejected, Guard, StatusChange, TaskRecord, TaskRef
 from dragoman.ids import IDS
 from dragoman.ports import NO_CHANGE, LeaseLost, Pause, StateUpdate, TurnResult, WorkerLost
@@ -170,8 +169,7 @@ def cancel_waits(record: TaskRecord) -> StatusChange:
 
 def agent_failure(error: BaseException, record: TaskRecord) -> StatusChange:
     """FAILED with the name of an exception of the agent's; the log of the agent has more."""
-    message = _message(name_of(error), record).SerializeToString()
-    return StatusChange(states.FAILED, message, failure=encode_failure(failure_fields(error)))
+    return StatusChange(states.FAILED, _message(name_of(error), record).SerializeToString())
 
 
 def _message(text: str, record: TaskRecord) -> pb.Message:

@@ -345,7 +345,6 @@ class StoreSearches:
         assert (failure.type, failure.text, failure.attempt) == ("ValueError", "no sheep left", 1)
         assert [(frame.function, frame.line) for frame in failure.frames] == [("count", 7)]
         assert found.failure_text == "ValueError: no sheep left"
-        assert (found.without_failure.failure, found.without_failure.failure_text) == (b"", "")
         snapshot = await store.read(failed.ref)
         assert snapshot is not None
         page = await store.page(TaskQuery(ANN, "echo"))

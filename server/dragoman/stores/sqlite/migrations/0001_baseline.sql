@@ -83,7 +83,7 @@ CREATE INDEX tasks_inactive ON tasks (agent, state, updated) WHERE state > 2 AND
 CREATE INDEX tasks_by_key ON tasks (task, agent, summary, status_text, failure_text) WHERE listed;
 
 -- Failed tasks by cause.
-CREATE INDEX tasks_by_cause ON tasks (cause, updated, task) WHERE cause <> '' AND listed;
+CREATE INDEX tasks_by_cause ON tasks (cause, updated) WHERE cause <> '' AND listed;
 
 -- One row for each append: `count` events from sequence `first` on. `data` has the length of each event before it.
 CREATE TABLE log (
