@@ -7,6 +7,9 @@ import { href } from "../shared/route";
 import { canOperate } from "../shared/sign_in";
 import { explainTask } from "../tasks/task_finder";
 
+/** In narrower windows the frames are folded: the task has to stay in reach. */
+const WIDE_PX = 700;
+
 interface FailureNoticeProps {
   id: string;
   tenant: string;
@@ -45,16 +48,19 @@ function FailureText({ failure }: { failure: Failure }) {
         attempt {attempt ?? 1}
       </p>
       {frames.length > 0 && (
-        <ol class="frames" aria-label="Where it was raised, innermost first">
-          {frames.toReversed().map((frame, index) => (
-            <li key={index}>
-              <span class="faint" title={frame.file}>
-                {frame.file.split("/").slice(-2).join("/")}:{frame.line} in <b>{frame.function}</b>
-              </span>
-              <pre>{frame.code}</pre>
-            </li>
-          ))}
-        </ol>
+        <details open={innerWidth >= WIDE_PX}>
+          <summary>Where it was raised</summary>
+          <ol class="frames" aria-label="Where it was raised, innermost first">
+            {frames.toReversed().map((frame, index) => (
+              <li key={index}>
+                <span class="faint" title={frame.file}>
+                  {frame.file.split("/").slice(-2).join("/")}:{frame.line} in <b>{frame.function}</b>
+                </span>
+                <pre>{frame.code}</pre>
+              </li>
+            ))}
+          </ol>
+        </details>
       )}
       {causes.map((cause) => (
         <p key={cause} class="faint">
