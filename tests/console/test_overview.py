@@ -97,7 +97,7 @@ async def test_what_is_stuck_or_fails_comes_first_and_links_to_its_tasks(browser
         await stage.to("#/overview")
         await page.see("Broken is failing", ".concerns")
         await page.see("100 % of 3 tasks that ended in the last 3 hours failed.", ".concerns")
-        await page.becomes(CONCERNS, [["Broken is failing", "#/tasks?agent=broken&state=FAILED&age=day"]])
+        await page.becomes(CONCERNS, [["Broken is failing", "#/failures?agent=broken&age=day"]])
         # A receiver that was given up.
         stage.receivers.answer(url, then=answered(503))
         await stage.put("word", "plain", configuration={"taskPushNotificationConfig": {"url": url}})
@@ -115,7 +115,7 @@ async def test_what_is_stuck_or_fails_comes_first_and_links_to_its_tasks(browser
             CONCERNS,
             [
                 ["Tasks of Endless are stuck", "#/tasks?agent=endless&state=SUBMITTED&age=still-10m"],
-                ["Broken is failing", "#/tasks?agent=broken&state=FAILED&age=day"],
+                ["Broken is failing", "#/failures?agent=broken&age=day"],
                 ["Webhooks fail", "#/webhooks"],
             ],
         )

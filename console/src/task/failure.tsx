@@ -14,12 +14,12 @@ interface FailureNoticeProps {
   id: string;
   tenant: string;
   /** What the caller is told. */
-  told: string;
+  callerText: string;
   /** The notice with that text: for others than operators the only one. */
   children: ComponentChildren;
 }
 
-export function FailureNotice({ id, tenant, told, children }: FailureNoticeProps) {
+export function FailureNotice({ id, tenant, callerText, children }: FailureNoticeProps) {
   const { value } = usePolling((stop) => (canOperate.value ? explainTask(id, tenant, stop) : Promise.resolve(undefined)), 0, [id, tenant, canOperate.value]);
   const explanation = value?.find((one) => one.failure);
   if (!explanation?.failure) return <>{children}</>;
@@ -29,7 +29,7 @@ export function FailureNotice({ id, tenant, told, children }: FailureNoticeProps
         <FailureText failure={explanation.failure} />
         <a href={href(["failures"], { cause: explanation.cause ?? "" })}>Tasks that failed like this</a>
       </section>
-      {told !== failureTitle(explanation.failure) && children}
+      {callerText !== failureTitle(explanation.failure) && children}
     </>
   );
 }

@@ -110,7 +110,7 @@ export function TaskView({ tenant, id }: { tenant: string; id: string }) {
       </div>
       {/* below the tabs, which must not move when a question is answered; a question is at its place in the conversation */}
       {projection.state === "TASK_STATE_FAILED" ? (
-        <FailureNotice id={id} tenant={tenant} told={(projection.notice?.parts ?? []).map((part) => part.text ?? "").join(" ")}>
+        <FailureNotice id={id} tenant={tenant} callerText={(projection.notice?.parts ?? []).map((part) => part.text ?? "").join(" ")}>
           {notice}
         </FailureNotice>
       ) : (

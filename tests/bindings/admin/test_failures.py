@@ -65,13 +65,13 @@ class Receiver:
 
 @pytest.fixture
 async def receiver() -> AsyncIterator[Receiver]:
-    made, application = Receiver(), web.Application()
-    application.router.add_post("/", made.receive)
+    created, application = Receiver(), web.Application()
+    application.router.add_post("/", created.receive)
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    yield made
+    created.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
+    yield created
     await runner.cleanup()
 
 

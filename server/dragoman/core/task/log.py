@@ -143,7 +143,7 @@ class StatusChange:
     state: int
     message: bytes = b""
     metadata: bytes = b""
-    failure: bytes = b""  # why it is FAILED, for operators: a serialized `worker.v1.Failure`. No event has it.
+    failure: bytes = b""  # why it is FAILED, for operators and in no event: a serialized `worker.v1.Failure`
 
 
 @dataclass(slots=True)
