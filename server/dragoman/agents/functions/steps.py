@@ -19,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from dragoman.agents.functions.spec import ONCE, Retry
