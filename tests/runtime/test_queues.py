@@ -205,7 +205,8 @@ def test_the_queue_of_local_agents_has_no_room_without_them() -> None:
     ("found", "noted", "backlog"),
     [
         (2, False, Backlog.EXCEEDING),
-        (1, False, Backlog.POSSIBLE),
+        (1, False, Backlog.EMPTY),
+        (1, True, Backlog.POSSIBLE),
         (0, False, Backlog.EMPTY),
         (0, True, Backlog.POSSIBLE),
     ],

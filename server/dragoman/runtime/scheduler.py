@@ -107,8 +107,7 @@ class AgentQueue:
     | `begin_fetch` | | NONE becomes RUNNING, if something may wait and there is room |
     | `begin_query` | | RUNNING |
     | `end_query` with as many tasks as there was room | EXCEEDING | |
-    | `end_query` with fewer | POSSIBLE | |
-    | `end_query` with none | EMPTY, while RUNNING; else POSSIBLE | |
+    | `end_query` with fewer | EMPTY, while RUNNING; else POSSIBLE | |
     | `end_fetch` | | NONE |
     """
 
@@ -192,7 +191,7 @@ class AgentQueue:
         if found >= limit:
             self.backlog = Backlog.EXCEEDING
         else:
-            self.backlog = Backlog.POSSIBLE if found or self._fetch is Fetch.OUTDATED else Backlog.EMPTY
+            self.backlog = Backlog.POSSIBLE if self._fetch is Fetch.OUTDATED else Backlog.EMPTY
 
     def end_fetch(self) -> None:
         self._fetch = Fetch.NONE
@@ -633,6 +632,7 @@ class Scheduler:
                 if records:
                     await asyncio.gather(*[self._claim(queue, record) for record in records])
         except Exception as error:
+            queue.assume_backlog()
             log_fault(log, f"could not take waiting tasks of {', '.join(queue.agents)}; retrying", error)
         finally:
             queue.end_fetch()
@@ -640,7 +640,10 @@ class Scheduler:
     async def _claim(self, queue: AgentQueue, record: TaskRecord) -> None:
         if self.draining or not self.has_lease:
             return
-        if self.is_paused(record.agent) or not queue.try_reserve():
+        if self.is_paused(record.agent):
+            return
+        if not queue.try_reserve():
+            queue.note_backlog()
             return
         change = Append(task=record.ref, guard=Ready(), claim_session=self.session)
         with suppress(AppendRejected):  # another process claimed it, or it was canceled

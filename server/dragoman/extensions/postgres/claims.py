@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from asyncpg import Connection
 
 from dragoman.core.names import Owner
 from dragoman.core.task.log import TaskRecord, TaskRef
 from dragoman.extensions.postgres.database import SQL_NOW
+from dragoman.extensions.postgres.hot.quota_counters import JOIN_UNREAD_MESSAGES, UnreadMessages, unread_messages
 from dragoman.extensions.postgres.rows import PostgresBulkStatement, text_array
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row
 
@@ -103,66 +104,62 @@ WITH RECURSIVE pairs (principal, agent) AS (
     WHERE pairs.principal {0} $1)
 SELECT principal, agent, {1} AS part FROM pairs WHERE principal {0} $1 AND agent = ANY ($2::text[]) LIMIT $3
 """
-_SELECT_PAIRS: Final = f"""
-SELECT principal, agent FROM (({_PAIRS.format(">", 1)}) UNION ALL ({_PAIRS.format("<=", 2)})) found
-ORDER BY part, principal, agent LIMIT $3
+_OLDEST: Final = f"""
+CROSS JOIN LATERAL (
+    SELECT t.created, t.task, o.scope, o.principal AS whose, o.owner, m.*, {TABLE_RECORD_COLUMNS}
+    FROM tasks t JOIN owners o ON o.owner = t.owner {JOIN_UNREAD_MESSAGES.format("t", "")}
+    WHERE t.ready AND t.principal = r.principal AND t.agent = r.agent ORDER BY t.created, t.task LIMIT {{0}}) f
 """
-_OLDEST_TASKS: Final = PostgresBulkStatement(
-    "SELECT r.principal, f.* FROM {rows}"
-    f" CROSS JOIN LATERAL (SELECT t.created, t.task, o.scope, o.principal AS whose, {TABLE_RECORD_COLUMNS}"
-    " FROM tasks t JOIN owners o ON o.owner = t.owner WHERE t.ready AND t.principal = r.principal"
-    " AND t.agent = r.agent ORDER BY t.created, t.task LIMIT $3) f",
-    "tt",
-    "principal, agent",
+_SELECT_OLDEST_TASKS: Final = f"""
+WITH found AS MATERIALIZED (
+    SELECT * FROM (({_PAIRS.format(">", 1)}) UNION ALL ({_PAIRS.format("<=", 2)})) pairs
+    ORDER BY part, principal, agent LIMIT $3)
+SELECT r.principal, f.* FROM found r
+{_OLDEST.format("(SELECT ($4 - 1) / greatest(count(DISTINCT principal), 1) + 1 FROM found)")}
+ORDER BY r.part, r.principal, r.agent
+"""
+_MORE_TASKS: Final = PostgresBulkStatement(
+    f"SELECT r.principal, f.* FROM {{rows}} {_OLDEST.format('$3')}", "tt", "principal, agent"
 )
 
-PrincipalAgent = tuple[str, str]
+
+class WaitingTask(NamedTuple):
+    """A task that waits, with its owner's number and the messages that no turn has completed."""
+
+    record: TaskRecord
+    owner: int
+    unread: UnreadMessages
 
 
-async def ready_tasks(connection: Connection, agents: Collection[str], limit: int, after: str) -> list[TaskRecord]:
-    """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
+async def ready_tasks(connection: Connection, agents: Collection[str], limit: int, after: str) -> list[WaitingTask]:
+    """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed.
+
+    The principal `after` comes last. Few tasks of each principal are read at first, then more where there are more.
+    """
     if not agents or limit <= 0:
         return []
-    pairs = await _principal_agent_pairs(connection, agents, limit, after)
-    queues = await _tasks_by_principal(connection, pairs, limit)
-    rounds = [
-        (round_, number, record) for number, queue in enumerate(queues.values()) for round_, record in enumerate(queue)
-    ]
-    return [record for _, _, record in sorted(rounds, key=lambda item: item[:2])][:limit]
-
-
-async def _principal_agent_pairs(
-    connection: Connection, agents: Collection[str], limit: int, after: str
-) -> list[PrincipalAgent]:
-    """Principals and agents with waiting tasks, starting after the principal `after`, which comes last."""
-    rows = await connection.fetch(_SELECT_PAIRS, after, text_array(agents), limit * len(agents))
-    return [tuple(row) for row in rows]
-
-
-async def _tasks_by_principal(
-    connection: Connection, pairs: Sequence[PrincipalAgent], limit: int
-) -> dict[str, list[TaskRecord]]:
-    """The oldest tasks of each principal, as many as may be claimed: few at first, then more where there are more."""
-    queues: dict[str, list[TaskRecord]] = {principal: [] for principal, _ in pairs}
-    each, open_pairs = -(-limit // max(len(queues), 1)), list(pairs)
-    while open_pairs:
-        found: defaultdict[str, list[tuple[int, TaskRecord]]] = defaultdict(list)
-        counts: defaultdict[PrincipalAgent, int] = defaultdict(int)
-        rows = await _OLDEST_TASKS.fetch(connection, open_pairs, each)
-        for principal, created, key, scope, name, *columns in rows:
+    queues: dict[str, list[WaitingTask]] = {}
+    each = 0
+    found = await connection.fetch(_SELECT_OLDEST_TASKS, after, text_array(agents), limit * len(agents), limit)
+    while found:
+        queue_parts: defaultdict[str, list[tuple[int, bytes, WaitingTask]]] = defaultdict(list)
+        counts: defaultdict[tuple[str, str], int] = defaultdict(int)
+        for principal, created, key, scope, name, number, numbers, sizes, senders, *columns in found:
             record = record_from_row(TaskRef(Owner(scope, name), key), columns)
-            found[principal].append((created, record))
+            task = WaitingTask(record, number, unread_messages(numbers, sizes, senders))
+            queue_parts[principal].append((created, key, task))
             counts[principal, record.agent] += 1
-        for principal, some in found.items():
-            some.sort(key=lambda task: (task[0], task[1].ref.key))
-            # Of the oldest `each` tasks of two agents, only `each` are known to be the oldest of both.
-            queues[principal] = [record for _, record in some[:each]]
-        more = {pair[0] for pair in open_pairs if counts[pair] >= each}
-        open_pairs = [pair for pair in pairs if pair[0] in more]
+        each = min(each * 2, limit) or -(-limit // len(queue_parts))
+        # Of the oldest `each` tasks of two agents, only `each` are known to be the oldest of both.
+        queues |= {name: [task for *_, task in sorted(some)[:each]] for name, some in queue_parts.items()}
         if each >= limit or sum(map(len, queues.values())) >= limit:
             break
-        each = min(each * 2, limit)
-    return queues
+        more = {pair[0] for pair in counts if counts[pair] >= each}
+        found = await _MORE_TASKS.fetch(connection, [pair for pair in counts if pair[0] in more], min(each * 2, limit))
+    rounds = [
+        (round_, number, task) for number, queue in enumerate(queues.values()) for round_, task in enumerate(queue)
+    ]
+    return [task for _, _, task in sorted(rounds, key=lambda item: item[:2])][:limit]
 
 
 PROC_FOLDER: Final = Path("/proc")

@@ -206,7 +206,9 @@ class PostgresStore:
         return await self._database.read(reads.last_sequences, tasks)
 
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
-        return await self._database.read(claims.ready_tasks, agents, limit, after)
+        waiting = await self._database.read(claims.ready_tasks, agents, limit, after)
+        self._writer.known.note_waiting(waiting)
+        return [task.record for task in waiting]
 
     async def orphaned_tasks(self, session: int, limit: int, *, expired: bool = True) -> list[TaskRecord]:
         await self._end_dead_sessions()

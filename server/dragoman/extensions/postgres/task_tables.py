@@ -27,8 +27,14 @@ from dragoman.core.task.log import (
 )
 from dragoman.core.task.projection import merge_metadata
 from dragoman.extensions.postgres.database import SQL_NOW
-from dragoman.extensions.postgres.hot.quota_counters import TaskRowKey, UnreadMessages, read_unread_messages
-from dragoman.extensions.postgres.rows import PostgresBulkStatement, escape, insert_statement, unescape
+from dragoman.extensions.postgres.hot.quota_counters import (
+    JOIN_UNREAD_MESSAGES,
+    TaskRowKey,
+    UnreadMessages,
+    read_unread_messages,
+    unread_messages,
+)
+from dragoman.extensions.postgres.rows import PostgresBulkStatement, escape, insert_statement
 from dragoman.stores.shared.rows import TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 
 NO_OWNER: Final = -1
@@ -40,9 +46,7 @@ _LOCK_TASKS: Final = PostgresBulkStatement(
     " LEFT JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
     f" LEFT JOIN LATERAL (SELECT t.task, {TABLE_RECORD_COLUMNS} FROM tasks t"
     " WHERE t.owner = o.owner AND t.task = r.task AND t.task {own} FOR UPDATE) h ON true"
-    " LEFT JOIN LATERAL (SELECT array_agg(m.number), array_agg(m.size), array_agg(m.sender) FROM messages m"
-    " WHERE m.owner = o.owner AND m.task = h.task AND m.number > least(h.last_completed, h.last_delivered)"
-    " AND m.size > 0 AND m.task {own}) m ON true",
+    f" {JOIN_UNREAD_MESSAGES.format('h', 'AND m.task {own}')}",
     "tty",
     "scope, principal, task",
 )
@@ -83,8 +87,7 @@ async def lock_tasks(
         if key is not None:
             ref = TaskRef(owner, key)
             record = found.records[ref] = record_from_row(ref, row)
-            unescaped = (unescape(sender) for sender in senders or ())
-            found.unread[number, key] = list(zip(numbers or (), sizes or (), unescaped, strict=True))
+            found.unread[number, key] = unread_messages(numbers, sizes, senders)
             if record.last_received > (after := min(record.last_completed, record.last_delivered)) and (
                 record.last_received not in (numbers or ())
             ):

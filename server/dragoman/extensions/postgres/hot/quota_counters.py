@@ -20,7 +20,7 @@ from dragoman.core.names import DEFAULT_SCOPE, Owner
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, TaskRecord
 from dragoman.core.task.plan import Plan
-from dragoman.extensions.postgres.rows import PostgresBulkStatement, insert_statement, text_array
+from dragoman.extensions.postgres.rows import PostgresBulkStatement, insert_statement, text_array, unescape
 
 COUNTER_SLOTS: Final = 32
 MINUTE_MS: Final = 60_000
@@ -50,6 +50,12 @@ _SELECT_UNREAD_MESSAGES: Final = PostgresBulkStatement(
     "iyi",
     "owner, task, after",
 )
+JOIN_UNREAD_MESSAGES: Final = """
+LEFT JOIN LATERAL (SELECT array_agg(m.number), array_agg(m.size), array_agg(m.sender) FROM messages m
+    WHERE m.owner = o.owner AND m.task = {0}.task AND m.number > least({0}.last_completed, {0}.last_delivered)
+    AND m.size > 0 {1}) m ON true
+"""
+"""Adds the arguments of `unread_messages` to a task's columns."""
 _DELETE_EMPTY_COUNTERS: Final = """
 DELETE FROM quota_counters s WHERE s.principal = $1 AND NOT EXISTS (
     SELECT 1 FROM quota_counters o WHERE o.principal = s.principal AND o.agent = s.agent
@@ -172,6 +178,13 @@ class PostgresQuotaCounters:
         if load := self._loads.get(principal):
             load.live_tasks[agent] = load.live_tasks.get(agent, 0) + live
             load.queued_bytes += queued
+
+
+def unread_messages(
+    numbers: Sequence[int] | None, sizes: Sequence[int] | None, senders: Sequence[str] | None
+) -> UnreadMessages:
+    """The messages of these columns, which are NULL if there are none."""
+    return list(zip(numbers or (), sizes or (), map(unescape, senders or ()), strict=True))
 
 
 async def read_unread_messages(

@@ -26,6 +26,7 @@ from dragoman.core.task.log import EXISTS, Append, Appended, AppendRejected, New
 from dragoman.core.task.plan import ArtifactRow, Plan, plan
 from dragoman.core.task.projection import merge_metadata
 from dragoman.extensions.postgres import blobs, daily_usage, pushes, task_tables
+from dragoman.extensions.postgres.claims import WaitingTask
 from dragoman.extensions.postgres.database import SQL_NOW, WRITE_LOCK
 from dragoman.extensions.postgres.hot import quota_counters
 from dragoman.extensions.postgres.hot.quota_counters import PostgresQuotaCounters, TaskRowKey, UnreadMessage
@@ -308,7 +309,8 @@ MAX_KNOWN_TASKS: Final = 10_000
 
 
 class KnownTasks:
-    """The knowledge of a process from its last commits: running tasks, numbers of owners, and the store's time.
+    """The knowledge of a process from its last commits: running tasks, numbers of owners, and the store's time; and
+    from its last read of waiting tasks.
 
     A batch of changes to these is planned without a read, and written by one statement that checks whether they are
     still so: one round trip. Another process may have changed a task, or erased an owner, but does so rarely.
@@ -328,9 +330,20 @@ class KnownTasks:
         self.tasks.pop(record.ref, None)
         if record.running:
             after = min(record.last_completed, record.last_delivered)
-            self.tasks[record.ref] = record, [message for message in unread if message[0] > after]
-            if len(self.tasks) > MAX_KNOWN_TASKS:
-                del self.tasks[next(iter(self.tasks))]
+            self._add(record, [message for message in unread if message[0] > after])
+
+    def note_waiting(self, waiting: Iterable[WaitingTask]) -> None:
+        """Notes tasks that are about to be claimed, unless it knows of a later claim of them."""
+        for record, number, unread in waiting:
+            known = self.tasks.get(record.ref)
+            if known is None or known[0].token <= record.token:
+                self.owners[record.ref.owner] = number
+                self._add(record, unread)
+
+    def _add(self, record: TaskRecord, unread: Sequence[UnreadMessage]) -> None:
+        self.tasks[record.ref] = record, unread
+        if len(self.tasks) > MAX_KNOWN_TASKS:
+            del self.tasks[next(iter(self.tasks))]
 
     def forget(self) -> None:
         """Forgets all, after a failure, or when some was outdated."""

@@ -84,7 +84,7 @@ class PostgresWriter:
         self._artifact_growth = ArtifactGrowth()
         self._token_buckets = TokenBuckets()
         self._daily_keys = DailyKeys()
-        self._known = KnownTasks()
+        self.known = KnownTasks()
         self._queue: deque[PostgresQueuedWrite] = deque()
         self._queue_filled = asyncio.Event()
         self._expected = 1
@@ -187,7 +187,7 @@ class PostgresWriter:
                 partial(self._plan, batch),
             )
         except Exception:
-            self._known.forget()
+            self.known.forget()
             self.commits.failed_batches += 1
             raise
         self.commits.seconds.add(time.perf_counter() - started)
@@ -212,7 +212,7 @@ class PostgresWriter:
         planned = self._new_batch(batch, connection)
         changes = [queued.change for queued in planned.writes]
         statement = await planned.transaction.plan(changes, self._database.fixed_now, mark)
-        return PlannedStatement(*statement, planned, self._known.follow) if statement is not None else None
+        return PlannedStatement(*statement, planned, self.known.follow) if statement is not None else None
 
     async def _apply(self, batch: Sequence[PostgresQueuedWrite], connection: Connection) -> CommittedBatch:
         applied = self._new_batch(batch, connection)
@@ -221,7 +221,7 @@ class PostgresWriter:
 
     def _new_batch(self, batch: Sequence[PostgresQueuedWrite], connection: Connection) -> CommittedBatch:
         transaction = PostgresTransaction(
-            connection, self.counter_slot, self._artifact_growth, self._token_buckets, self._daily_keys, self._known
+            connection, self.counter_slot, self._artifact_growth, self._token_buckets, self._daily_keys, self.known
         )
         return CommittedBatch([queued for queued in batch if not queued.given_up], transaction)
 
