@@ -90,7 +90,7 @@ async def test_a_new_store_has_one_partition_and_a_small_one_gets_no_other(store
     assert await known(store) == [Partition(0, None)]
 
 
-async def test_a_store_with_many_tasks_begins_a_partition_at_the_next_midnight(
+async def test_a_store_with_many_tasks_begins_a_partition_at_the_midnight_after_the_next(
     store: PostgresStore, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(partitions, "MIN_TASKS", 2)
@@ -100,7 +100,7 @@ async def test_a_store_with_many_tasks_begins_a_partition_at_the_next_midnight(
     await ended(store, clock, TODAY)
     for _ in range(2):
         await store.compact()
-        assert await known(store) == [Partition(0, TODAY + 1), Partition(TODAY + 1, None)]
+        assert await known(store) == [Partition(0, TODAY + 2), Partition(TODAY + 2, None)]
     clock.forward(86_400)  # the last one has no tasks yet
     await store.compact()
     assert len(await known(store)) == 2
@@ -111,13 +111,13 @@ async def test_a_partition_is_as_wide_as_its_part_of_the_time_that_the_store_kee
 ) -> None:
     monkeypatch.setattr(partitions, "MIN_TASKS", 1)
     await ended(store, clock, TODAY - 100)
-    await split(store, TODAY - 4)
+    await split(store, TODAY - 3)
     await ended(store, clock, TODAY)
     await store.compact()
-    assert (await known(store))[-1] == Partition(TODAY - 4, None), "five days, of which six are a sixteenth"
+    assert (await known(store))[-1] == Partition(TODAY - 3, None), "five days, of which six are a sixteenth"
     clock.forward(86_400)
     await store.compact()
-    assert (await known(store))[-1] == Partition(TODAY + 2, None)
+    assert (await known(store))[-1] == Partition(TODAY + 3, None)
 
 
 async def test_after_a_pause_of_maintenance_tasks_are_in_the_last_partition_and_the_next_one_begins_later(
@@ -127,8 +127,31 @@ async def test_after_a_pause_of_maintenance_tasks_are_in_the_last_partition_and_
     await split(store, TODAY - 5)
     late = [await ended(store, clock, TODAY - days) for days in (4, 1)]
     await store.compact()
-    assert (await known(store))[-2:] == [Partition(TODAY - 5, TODAY + 1), Partition(TODAY + 1, None)]
+    assert (await known(store))[-2:] == [Partition(TODAY - 5, TODAY + 2), Partition(TODAY + 2, None)]
     assert [await is_stored(store, record) for record in late] == [True, True]
+
+
+async def test_a_dump_that_delays_a_split_past_midnight_blocks_no_new_task(
+    store: PostgresStore, postgres_url: str, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partitions, "MIN_TASKS", 1)
+    await ended(store, clock, TODAY)
+    validate, dump = partitions._validate, await asyncpg.connect(postgres_url)
+
+    async def begin_dump(connection: asyncpg.Connection[Any], last: Partition) -> None:
+        await validate(connection, last)
+        await dump.execute("BEGIN; LOCK TABLE tasks IN ACCESS SHARE MODE")
+
+    monkeypatch.setattr(partitions, "_validate", begin_dump)
+    await store.compact()
+    clock.forward(86_400)
+    await ended(store, clock, TODAY + 1)
+    await dump.execute("COMMIT")
+    await dump.close()
+    monkeypatch.undo()
+    await store.compact()
+    assert await known(store) == [Partition(0, None)]
+    await ended(store, clock, TODAY + 2)
 
 
 async def test_a_key_of_the_future_delays_the_next_partition_and_leaves_no_constraint(

@@ -43,8 +43,9 @@ MIN_TASKS: Final = 100_000
 """Tasks of a partition, at least."""
 MAX_SHARE: Final = 16
 """A partition covers this part of the time that the store keeps, at least, and a day."""
-CLOCK_TOLERANCE_MS: Final = 3_600_000
-"""A partition begins so much later than it is created, at least: keys have the time of the servers' clocks."""
+LEAD_DAYS: Final = 2
+"""A partition begins at the midnight after the next one. From the start of a split on, no task may be created beyond
+its end, and a dump that reads a table may delay the split for as long as it runs."""
 DROP_DELAY_SHARE: Final = 8
 """Retention waits for the drop of a partition that covers this part of the retention age, at most."""
 
@@ -122,7 +123,7 @@ def _day(first_key: str | None) -> int | None:
 
 
 async def add_partition(database: Database) -> None:
-    """Ends the last partition at the next midnight, if it is large enough."""
+    """Ends the last partition at the midnight after the next one, if it is large enough."""
     try:
         if due := await database.read_snapshot(_due_partition, database.fixed_now):
             await split(database, *due)
@@ -143,7 +144,7 @@ async def _constrained_partition(connection: Connection) -> Partition | None:
 async def _due_partition(connection: Connection, fixed_now: int | None) -> tuple[Partition, int] | None:
     """The last partition, and the day at which it is to end."""
     now = await connection.fetchval(f"SELECT {SQL_NOW.format('$1')}", fixed_now)
-    last, day = (await partitions(connection))[-1], (now + CLOCK_TOLERANCE_MS) // DAY_MS + 1
+    last, day = (await partitions(connection))[-1], now // DAY_MS + LEAD_DAYS
     oldest = await connection.fetchval("SELECT task FROM tasks ORDER BY task LIMIT 1")
     if oldest is None or last.first >= day:
         return None
