@@ -11,8 +11,9 @@ from tests.stores.store_suite import StoreBatches
 
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
-from dragoman.core.task.log import Append, AppendRejected, IdempotencyKey
+from dragoman.core.task.log import Append, AppendRejected, IdempotencyKey, Ready
 from dragoman.core.task.maintenance import TaskSelection
+from dragoman.extensions.postgres import claims
 from dragoman.extensions.postgres.store import PostgresStore, open_store
 from dragoman.stores.shared.errors import StoreFault
 from dragoman.testing.fixtures import (
@@ -104,6 +105,59 @@ async def test_each_commit_of_a_send_takes_one_round_trip(store: PostgresStore) 
     assert len(sent) <= MAX_ROUND_TRIPS
 
 
+async def test_a_turn_of_a_waiting_task_takes_four_round_trips(
+    store: PostgresStore, postgres_url: str, clock: Clock
+) -> None:
+    """Of a process that only runs turns: waiting tasks, claims, inputs, and ends, each for all of them together."""
+    worker = await open_store(postgres_url, clock=clock)
+    refs = [(await store.append(created(new_ref()))).record.ref for _ in range(4)]
+    await worker.messages(refs[0])  # looks a type up
+    await worker.append(Append(task=refs.pop(), guard=Ready(), claim_session=7))  # learns the day's keys of daily usage
+    sent = await sent_statements(worker)
+    async with worker._database._connection(worker._database._pool) as connection:
+        connection.add_query_logger(lambda record: sent.append(record.query))
+    ready = await worker.ready_tasks([AGENT], 10)
+    assert (len(sent), {record.ref for record in ready}) == (1, set(refs))
+    changes = [Append(task=ref, guard=Ready(), claim_session=7) for ref in refs]
+    claimed = await asyncio.gather(*map(worker.append, changes))
+    assert len(sent) == 2
+    await asyncio.gather(*map(worker.messages, refs))
+    assert len(sent) == 3
+    await asyncio.gather(*(worker.append(by_runner(one, status(states.COMPLETED), end=True)) for one in claimed))
+    assert len(sent) == 4
+    await worker.close()
+
+
+async def test_tasks_that_two_processes_found_are_claimed_by_one(
+    store: PostgresStore, postgres_url: str, clock: Clock
+) -> None:
+    other = await open_store(postgres_url, clock=clock)
+    refs = [(await store.append(created(new_ref()))).record.ref for _ in range(6)]
+    for process in (store, other):
+        assert len(await process.ready_tasks([AGENT], 10)) == 6
+    await other.append(follow_up(refs[0], "more"))
+    attempts = [
+        process.append(Append(task=ref, guard=Ready(), claim_session=session))
+        for ref in refs
+        for session, process in ((7, store), (8, other))
+    ]
+    results = await asyncio.gather(*attempts, return_exceptions=True)
+    for pair in zip(results[::2], results[1::2], strict=True):
+        assert sorted(type(result).__name__ for result in pair) == ["AppendRejected", "Appended"]
+    await other.close()
+
+
+async def test_a_read_of_waiting_tasks_does_not_replace_what_is_known_of_a_later_claim(store: PostgresStore) -> None:
+    await store.append(created(new_ref(), claim=7))
+    ref = (await store.append(created(new_ref()))).record.ref
+    waiting = await store._database.read(claims.ready_tasks, [AGENT], 10, "")
+    claimed = await store.append(Append(task=ref, guard=Ready(), claim_session=7))
+    store._writer.known.note_waiting(waiting)
+    sent = await sent_statements(store)
+    await store.append(by_runner(claimed, chunk("out", "x")))
+    assert len(sent) <= MAX_ROUND_TRIPS
+
+
 async def test_a_task_that_another_process_changed_is_read_again(
     store: PostgresStore, postgres_url: str, clock: Clock
 ) -> None:
@@ -137,7 +191,7 @@ async def test_a_jump_of_the_stores_clock_is_noticed(store: PostgresStore, clock
     store._database._clock = None
     first = await store.append(created(new_ref()))
     sent = await sent_statements(store)
-    store._writer._known.follow(first.record.updated + 60_000)
+    store._writer.known.follow(first.record.updated + 60_000)
     late = await store.append(created(new_ref()))
     assert len(sent) > MAX_ROUND_TRIPS
     assert late.record.updated < first.record.updated + 30_000
