@@ -36,17 +36,31 @@ async def asks(turn: Turn) -> str:
     return f"{turn.text} of {len(turn.references)} after {len(turn.history)}"
 
 
-@pytest.mark.parametrize("what", ["messages", "usage", "context_state"])
-async def test_a_turn_begins_when_the_store_can_read_its_input(tmp_path: Path, what: str) -> None:
+async def test_a_turn_begins_when_the_store_can_read_its_input(tmp_path: Path) -> None:
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, asks, store=store) as here:
         task = await here.send()
-        store.unavailable.add(what)
+        store.unavailable.add("messages")
         await here.start("more", task_id=task.id)
-        await store.tried(what)
+        await store.tried("messages")
         assert state(await here.get(task.id)) == "WORKING"
         store.unavailable.clear()
         assert texts(await here.ended(task.id)) == ["more of 0 after 2"]
+
+
+async def test_a_turn_begins_when_the_store_can_read_the_state_of_its_conversation(tmp_path: Path) -> None:
+    async def remembers(turn: Turn) -> str:
+        turn.context.state["turns"] = turn.context.state.get("turns", 0) + 1
+        return str(turn.context.state["turns"])
+
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with open_harness(tmp_path, remembers, store=store) as here:
+        first = await here.send()
+        store.unavailable.add("context_state")
+        task = await here.start(context_id=first.context_id)
+        await store.tried("context_state")
+        store.unavailable.clear()
+        assert texts(await here.ended(task.id)) == ["2"]
 
 
 async def test_a_turn_begins_when_the_store_can_read_its_references(tmp_path: Path) -> None:

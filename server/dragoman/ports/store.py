@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from dragoman.core.counters import CommitCounters, StoreStats
 from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsage, HourlyUsageQuery
-from dragoman.core.limits.quotas import Usage
+from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.contents import ContentReader
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
@@ -58,12 +58,14 @@ class StoredMessage:
 
 @dataclass(frozen=True, slots=True)
 class TaskMessages:
-    """The stored input of a turn: messages, the agent's JSON for the task, and the task's metadata."""
+    """The stored input of a turn: messages, the agent's JSON for the task, and the task's metadata and usage."""
 
     record: TaskRecord
     messages: list[StoredMessage]
     task_state: bytes
     task_metadata: bytes = b""  # the task's metadata, a serialized Struct
+    usage: Usage = NO_USAGE  # of the task with its delegated tasks
+    context: ContextState = field(default_factory=ContextState)  # the agent's JSON for the conversation
 
     def unread(self, last_delivered: int) -> list[StoredMessage]:
         """The users' messages with numbers above `last_delivered`."""

@@ -436,7 +436,8 @@ class MemoryDatabase:
             )
             for row in rows.messages[after:]
         ]
-        return TaskMessages(rows.record, stored, rows.state, rows.metadata)
+        context = self.contexts.get((ref.owner, rows.record.context, rows.record.agent), ContextState())
+        return TaskMessages(rows.record, stored, rows.state, rows.metadata, rows.total_usage, context)
 
     def pending_cancels(self) -> Iterator[tuple[TaskRecord, bytes, int]]:
         """The cancel requests that apply to a turn which runs or waits to run, and when each was made first."""

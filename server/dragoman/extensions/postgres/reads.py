@@ -12,6 +12,7 @@ from typing import Any, Final
 from asyncpg import Connection
 
 from dragoman.core.counters import AgentBacklog, StoreStats
+from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner, task_key_of
 from dragoman.core.task import frames
 from dragoman.core.task.blob_references import LARGE_PART_BYTES
@@ -34,7 +35,7 @@ from dragoman.core.task.plan import encode_task
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.extensions.postgres.database import SQL_NOW
 from dragoman.extensions.postgres.rows import PostgresBulkStatement, unescape
-from dragoman.extensions.postgres.task_tables import NO_OWNER, owner_number
+from dragoman.extensions.postgres.task_tables import NO_OWNER, SELECT_USAGE, owner_number
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
 from dragoman.stores.shared.rows import RECORD_WIDTH, TABLE_RECORD_COLUMNS, record_from_row, records_with_owners
 
@@ -120,9 +121,13 @@ _SELECT_TASK_OWNER: Final = (
     f"SELECT t.owner {_TASKS_WITH_OWNERS} WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3"
 )
 _MESSAGES: Final = _of_tasks(
-    f"SELECT {TABLE_RECORD_COLUMNS}, r.place, t.metadata, t.agent_state, m.numbers, m.roles, m.datas, m.envelopes,"
-    f" m.senders FROM {{rows}} {_TASK_OF_ROW} LEFT JOIN LATERAL ("
-    "SELECT array_agg(m.number ORDER BY m.number) AS numbers, array_agg(m.role ORDER BY m.number) AS roles,"
+    f"SELECT {TABLE_RECORD_COLUMNS}, r.place, t.metadata, t.agent_state, c.data, c.version,"
+    " (SELECT array_agg(ARRAY[u.tokens, u.cost, u.is_delegated])"
+    f" FROM ({SELECT_USAGE.replace('$1', 't.owner').replace('$2', 't.task')}) u),"
+    f" m.numbers, m.roles, m.datas, m.envelopes, m.senders FROM {{rows}} {_TASK_OF_ROW}"
+    " LEFT JOIN context_state c ON c.owner = t.owner AND c.agent = t.agent AND c.context = t.context"
+    " LEFT JOIN LATERAL (SELECT array_agg(m.number ORDER BY m.number) AS numbers,"
+    " array_agg(m.role ORDER BY m.number) AS roles,"
     " array_agg(m.data ORDER BY m.number) AS datas, array_agg(m.envelope ORDER BY m.number) AS envelopes,"
     " array_agg(m.sender ORDER BY m.number) AS senders FROM messages m"
     " WHERE m.owner = t.owner AND m.task = t.task AND m.number > r.after) m ON true",
@@ -368,12 +373,14 @@ async def read_messages(connection: Connection, keys: Sequence[tuple[TaskRef, in
     found: list[TaskMessages | None] = [None] * len(keys)
     rows = [(place, *_task_key(ref), after) for place, (ref, after) in enumerate(keys)]
     for row in await _MESSAGES.fetch(connection, rows):
-        place, metadata, agent_state, *columns = row[RECORD_WIDTH:]
+        place, metadata, agent_state, data, version, usage, *columns = row[RECORD_WIDTH:]
+        context = ContextState(data or b"", version or 0)
         messages = [
             StoredMessage(number, role, unframe_message(data), envelope, unescape(sender))
             for number, role, data, envelope, sender in zip(*(column or () for column in columns), strict=True)
         ]
-        found[place] = TaskMessages(record_from_row(keys[place][0], row), messages, agent_state, metadata)
+        record = record_from_row(keys[place][0], row)
+        found[place] = TaskMessages(record, messages, agent_state, metadata, Usage.total(usage or ()), context)
     return found
 
 

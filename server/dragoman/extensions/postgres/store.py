@@ -130,7 +130,6 @@ class PostgresStore:
         self._task_reads = GroupedReads(database, reads.read_tasks)
         self._message_reads = GroupedReads(database, reads.read_messages)
         self._context_reads = GroupedReads(database, reads.context_states)
-        self._usage_reads = GroupedReads(database, task_tables.read_usage)
         runner = PostgresQueryRunner(database)
         self._compactor = Compactor(PostgresQueryRunner(maintenance), sizes, merge_chunks, LOCK_TASK)
         self.api_keys = StoredApiKeys(runner)
@@ -278,7 +277,7 @@ class PostgresStore:
         return await self._maintenance.write(daily_usage.delete_days_before, day_of(now) - KEPT_DAYS)
 
     async def usage(self, task: TaskRef) -> Usage:
-        return await self._usage_reads.read(task)
+        return await self._database.read(task_tables.read_usage, task)
 
     async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
         return await self._database.read(task_tables.delegated_tasks, task, limit)

@@ -238,16 +238,10 @@ INSERT INTO delegated_usage (owner, task, tokens, cost) VALUES ($1, $2, $3, $4)
 ON CONFLICT (owner, task) DO UPDATE SET tokens = least(delegated_usage.tokens + excluded.tokens, {MAX_USAGE}),
     cost = least(delegated_usage.cost + excluded.cost, {MAX_USAGE})
 """
-_SELECT_USAGE: Final = """
-SELECT tokens, cost, 0 FROM usage WHERE owner = $1 AND task = $2
-UNION ALL SELECT tokens, cost, 1 FROM delegated_usage WHERE owner = $1 AND task = $2
+SELECT_USAGE: Final = """
+SELECT tokens, cost, 0 AS is_delegated FROM usage u WHERE u.owner = $1 AND u.task = $2
+UNION ALL SELECT tokens, cost, 1 FROM delegated_usage u WHERE u.owner = $1 AND u.task = $2
 """
-_SELECT_USAGE_OF_TASKS: Final = PostgresBulkStatement(
-    "SELECT r.place, u.* FROM {rows} JOIN owners o ON o.scope = r.scope AND o.principal = r.principal"
-    f" CROSS JOIN LATERAL ({_SELECT_USAGE.replace('$1', 'o.owner').replace('$2', 'r.task AND task {own}')}) u",
-    "itty",
-    "place, scope, principal, task",
-)
 _INSERT_PARENT: Final = "INSERT INTO parents (owner, task, parent) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
 _SELECT_PARENT: Final = "SELECT parent FROM parents WHERE owner = $1 AND task = $2"
 _SELECT_DELEGATED: Final = f"""
@@ -308,14 +302,9 @@ async def add_delegated_usage(connection: Connection, delegated: DelegatedUsage)
         await connection.execute(_ADD_DELEGATED_USAGE, *row_key, *amounts)
 
 
-async def read_usage(connection: Connection, refs: Sequence[TaskRef]) -> list[Usage]:
-    """The total usage of tasks."""
-    found: list[list[Any]] = [[] for _ in refs]
-    for place, *row in await _SELECT_USAGE_OF_TASKS.fetch(
-        connection, [(place, *ref.owner, ref.key) for place, ref in enumerate(refs)]
-    ):
-        found[place].append(row)
-    return [Usage.total(rows) for rows in found]
+async def read_usage(connection: Connection, ref: TaskRef) -> Usage:
+    """The total usage of a task."""
+    return await _usage_of(connection, (await owner_number(connection, ref.owner), ref.key))
 
 
 async def delete_usage(connection: Connection, row_key: TaskRowKey) -> None:
@@ -335,4 +324,4 @@ async def _ancestors(connection: Connection, row_key: TaskRowKey) -> AsyncIterat
 
 
 async def _usage_of(connection: Connection, row_key: TaskRowKey) -> Usage:
-    return Usage.total(await connection.fetch(_SELECT_USAGE, *row_key))
+    return Usage.total(await connection.fetch(SELECT_USAGE, *row_key))

@@ -282,8 +282,8 @@ class RunContext:
             usage = await self._load_message()
             if self.usage_tracker is None and usage:
                 self.usage_tracker = self._new_usage_tracker(usage)
-        record, store = self.record, self._services.store
-        if not self.fresh_context:
+        elif not self.fresh_context:
+            record, store = self.record, self._services.store
             self._context = await store.context_state(record.ref.owner, record.agent, record.context)
         if task_ids := self.message.reference_task_ids:
             self.references = await self._read_references(task_ids)
@@ -312,17 +312,17 @@ class RunContext:
         snapshot = await store.read(ref, history=0) if self.attempt > 1 else None
         self.previous_artifacts = tuple(pb.Task.FromString(snapshot.task).artifacts) if snapshot else ()
         messages = {stored.number: pb.Message.FromString(stored.message) for stored in conversation.messages}
-        usage = await store.usage(ref)
         # A rerun refers to the task that has finished its first steps (`bindings/admin/task_changes.py`).
         may_be_rerun = messages[unread[0].number].reference_task_ids
         if self.record.token > 1 or self.record.last_completed or may_be_rerun:
             self._journal = StepJournal(await store.steps(ref, results=True), ref.key.hex())
         self.task_state, self.task_metadata = conversation.task_state, conversation.task_metadata
+        self._context = conversation.context
         self.question = messages.get(conversation.record.question)
         self.history = [message for number, message in messages.items() if number < unread[0].number]
         self.waiting_messages = len(unread) - 1
         self._set_message(unread[0])
-        return usage
+        return conversation.usage
 
     def _set_message(self, stored: StoredMessage) -> None:
         self._last_delivered = stored.number

@@ -287,7 +287,9 @@ def read_messages(connection: sqlite3.Connection, task: TaskRef, after: int) -> 
         StoredMessage(n, role, unframe_message(data), envelope, sender)
         for n, role, data, envelope, sender in connection.execute(MESSAGES, (number, task.key, after))
     ]
-    return TaskMessages(record, messages, state, metadata)
+    usage = task_tables.usage_of(connection, number, task.key)
+    context = task_tables.read_context_state(connection, number, record.agent, record.context)
+    return TaskMessages(record, messages, state, metadata, usage, context)
 
 
 def envelope(connection: sqlite3.Connection, task: TaskRef, number: int) -> bytes:
