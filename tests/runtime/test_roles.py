@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import pytest
 from tests.conftest import timings
 from tests.eventually import eventually
 from tests.runtime.harness import Harness, collect, kinds, open_harness, state, texts
+from tests.runtime.unavailable_store import UnavailableStore
 
 from dragoman import Turn
 from dragoman.bus.local import LocalBus
@@ -33,16 +35,41 @@ async def slow(turn: Turn) -> str:
     return turn.text
 
 
+async def answers(turn: Turn) -> str:
+    if turn.text == "metadata":
+        turn.metadata["a"] = 1
+    if turn.text == "usage":
+        turn.usage(tokens=5)
+    if turn.text == "message":
+        async for message in turn.messages():
+            return message.text
+    if turn.text == "statuses":
+        turn.status("one")
+        await turn.flush()
+        turn.status("two")
+    if turn.text == "artifact":
+        turn.artifact("more", name="other")
+    return turn.text
+
+
 @asynccontextmanager
-async def pair(folder: Path, worker_slots: int = 10) -> AsyncIterator[Pair]:
+async def pair(
+    folder: Path, worker_slots: int = 10, agent: Callable[[Turn], object] = slow, store: Any = None
+) -> AsyncIterator[Pair]:
     bus = LocalBus()
     async with (
         open_harness(
-            folder, slow, bus=bus, exclusive=False, runs_agents=False, timings=timings(backlog_poll_interval=3600.0)
+            folder,
+            agent,
+            bus=bus,
+            exclusive=False,
+            runs_agents=False,
+            timings=timings(backlog_poll_interval=3600.0),
+            store=store,
         ) as server,
         open_harness(
             folder,
-            slow,
+            agent,
             bus=bus,
             exclusive=False,
             slots=worker_slots,
@@ -60,6 +87,33 @@ async def test_a_task_accepted_by_one_process_runs_on_another(tmp_path: Path) ->
         assert kinds(await collect(server.stream("again")))[-1] == "COMPLETED"
         assert server.runtime.scheduler.running == 0
         assert texts(await worker.get(task.id)) == ["begun ", "hello"]
+
+
+async def test_a_sender_whose_server_saw_all_events_needs_no_read(tmp_path: Path) -> None:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    async with pair(tmp_path, agent=answers, store=store) as (server, _):
+        store.unavailable.add("read")
+        task = await server.send("hello")
+        assert (state(task), texts(task)) == ("COMPLETED", ["hello"])
+
+
+@pytest.mark.parametrize("text", ["plain", "artifact", "metadata", "usage", "statuses"])
+async def test_a_sender_gets_the_task_as_any_reader_does(tmp_path: Path, text: str) -> None:
+    async with pair(tmp_path, agent=answers) as (server, worker):
+        task = await server.send(text)
+        assert task == await worker.get(task.id)
+        assert (state(task), task.HasField("metadata")) == ("COMPLETED", text in ("metadata", "usage"))
+
+
+async def test_a_sender_gets_the_messages_that_others_sent_meanwhile(tmp_path: Path) -> None:
+    async with pair(tmp_path, agent=answers) as (server, worker):
+        sending = asyncio.create_task(server.send("message"))
+        await eventually(lambda: worker.runtime.scheduler.running)
+        (run,) = worker.runtime.scheduler.runs
+        await worker.start("more", task_id=run.context.task_id)
+        task = await sending
+        assert [message.parts[0].text for message in task.history] == ["message", "more"]
+        assert task == await worker.get(task.id)
 
 
 async def test_a_follow_up_runs_on_the_other_process_too(tmp_path: Path) -> None:

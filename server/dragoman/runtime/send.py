@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final, NamedTuple
@@ -281,10 +282,14 @@ class SendOperations:
         try:
             result = None
             while result is None:
-                result = await self._store_message(call, await self.appends.build(call, request))
+                change = await self.appends.build(call, request)
+                if waits and change.create is not None and not self.scheduler.services.options.runs_agents:
+                    result, task = await self._follow_new_task(call, change, deadline, history)
+                else:
+                    result = await self._store_message(call, change)
             if not result.record.visible and (message := await direct_reply(result)):
                 return frames.frame(2, message.SerializeToString())
-            if waits and result.record.has_open_turn:
+            if waits and task is None and result.record.has_open_turn:
                 task = await self._wait_for_turn(result, deadline, history)
         finally:
             if waits:
@@ -404,6 +409,22 @@ class SendOperations:
             await asyncio.sleep(REPLY_POLL_INTERVAL)
         return None
 
+    async def _follow_new_task(
+        self, call: Call, change: Append, deadline: float, history: int | None
+    ) -> tuple[SendResult | None, bytes | None]:
+        """Stores the message of a task that another process is to run, and follows its events from the first one.
+
+        Returns the serialized Task if these events are all of it; None when it has to be waited for or read.
+        """
+        async with self.feeds.subscribe(change.task) as subscriber:
+            result = await self._store_message(call, change)
+            if result is None or result.repeated or result.runner is not None or not result.record.visible:
+                return result, None
+            subscriber.position, projection = result.record.last_sequence, TaskProjection(result.events)
+            with suppress(Unavailable):
+                await self.feeds.until_turn_ends(subscriber, deadline, projection.add)
+            return result, projection.task(subscriber.position, history) if projection.is_whole else None
+
     async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:
         """Waits for the end of the turn that a send began or joined, until `deadline` on the loop's clock.
 
@@ -414,7 +435,7 @@ class SendOperations:
             if not await _done_by(runner.context.turn_ended, deadline):
                 return None
             if runner.context.turn_ended.result():
-                return runner.context.projection.task(runner.context.record, history)
+                return runner.context.projection.task(runner.context.record.last_sequence, history)
             if runner.context.end_is_late:
                 return None
         try:
@@ -488,7 +509,7 @@ def known_task(result: SendResult, history: int | None, error: Unavailable) -> T
 
     Raises Unavailable for a task that existed before; the error says that the message must not be sent again.
     """
-    if result.created and (task := TaskProjection(result.events).task(result.record, history)):
+    if result.created and (task := TaskProjection(result.events).task(result.record.last_sequence, history)):
         return TaskSnapshot(result.record, task)
     text = (
         f"the message was stored for task {result.record.id}, but the store is unavailable now; "
