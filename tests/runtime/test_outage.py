@@ -21,6 +21,7 @@ from dragoman.core.durations import Backoff
 from dragoman.core.errors import OutOfMemory, Unavailable
 from dragoman.core.task.log import Event, TaskRef
 from dragoman.runtime.turn.runner import TurnRunner
+from dragoman.testing.contracts.store_usage import usage_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 
@@ -56,9 +57,9 @@ async def test_a_turn_begins_when_the_store_can_read_the_state_of_its_conversati
     store: Any = UnavailableStore(tmp_path / "tasks.db")
     async with open_harness(tmp_path, remembers, store=store) as here:
         first = await here.send()
-        store.unavailable.add("context_state")
+        store.unavailable.add("messages")
         task = await here.start(context_id=first.context_id)
-        await store.tried("context_state")
+        await store.tried("messages")
         store.unavailable.clear()
         assert texts(await here.ended(task.id)) == ["2"]
 
@@ -321,7 +322,7 @@ async def test_reported_usage_waits_for_the_store(tmp_path: Path) -> None:
         store.unavailable.clear()
         ended = await here.ended(task.id)
         (record,) = await store.locate(task.id)
-        assert (state(ended), (await store.usage(record.ref)).tokens) == ("COMPLETED", 7)
+        assert (state(ended), (await usage_of(store, record.ref)).tokens) == ("COMPLETED", 7)
 
 
 async def test_events_of_a_turn_are_not_repeated_if_they_may_have_been_written(tmp_path: Path) -> None:

@@ -64,8 +64,8 @@ class TaskMessages:
     messages: list[StoredMessage]
     task_state: bytes
     task_metadata: bytes = b""  # the task's metadata, a serialized Struct
-    usage: Usage = NO_USAGE  # of the task with its delegated tasks
-    context: ContextState = field(default_factory=ContextState)  # the agent's JSON for the conversation
+    usage: Usage = NO_USAGE  # with that of delegated tasks; the metadata has it as of the last report of its own agent
+    context: ContextState = field(default_factory=ContextState)  # the agent's JSON for the conversation, or version 0
 
     def unread(self, last_delivered: int) -> list[StoredMessage]:
         """The users' messages with numbers above `last_delivered`."""
@@ -190,7 +190,7 @@ class Store(Protocol):
         """The first sequence in a task's log: 1 unless it was truncated; 0 when there is no such task."""
 
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
-        """The agent's JSON for a task, and its messages with numbers above `after`; None when there is no such task."""
+        """The input of a turn, with the messages whose numbers are above `after`; None when there is no such task."""
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
         """The request of a message, without the message; empty when there is no such message."""
@@ -224,9 +224,6 @@ class Store(Protocol):
     def epoch(self) -> str:
         """8 hex digits that identify the history of the store. A restore changes them."""
 
-    async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
-        """The agent's JSON for a conversation as last committed; empty with version 0 when there is none."""
-
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         """Opens a session for `lease` seconds, with a new number. `exclusive`: all earlier sessions are over."""
 
@@ -251,9 +248,6 @@ class Store(Protocol):
 
         Reads of a task are byte-identical before and after. Events of unfinished tasks stay.
         """
-
-    async def usage(self, task: TaskRef) -> Usage:
-        """The usage of a task with its delegated tasks. Its metadata has it as of its own agent's last report."""
 
     async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
         """The first `limit` tasks that a task delegated (`NewTask.parent`), in the order of their creation."""

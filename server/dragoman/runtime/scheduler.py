@@ -638,9 +638,7 @@ class Scheduler:
             queue.end_fetch()
 
     async def _claim(self, queue: AgentQueue, record: TaskRecord) -> None:
-        if self.draining or not self.has_lease:
-            return
-        if self.is_paused(record.agent):
+        if self.draining or not self.has_lease or self.is_paused(record.agent):
             return
         if not queue.try_reserve():
             queue.note_backlog()

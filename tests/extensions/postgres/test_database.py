@@ -394,7 +394,7 @@ async def test_a_read_that_is_canceled_leaves_no_transaction_to_the_next_one(sto
     for _ in range(3):
         with pytest.raises(asyncio.CancelledError):
             await store._database.read(query)
-        await store.usage(claimed.record.ref)
+        await store.messages(claimed.record.ref)
 
 
 # What others do to a session's connection --------------------------------------------------------------------------

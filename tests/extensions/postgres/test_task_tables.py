@@ -20,6 +20,7 @@ from dragoman.core.task.log import (
     Exists,
     IdempotencyKey,
 )
+from dragoman.testing.contracts.store_usage import usage_of
 from dragoman.testing.fixtures import (
     AGENT,
     SESSION,
@@ -53,8 +54,8 @@ async def test_usage_of_delegated_tasks_is_exact_across_processes(stores: Stores
         reasons(await all_of(stores, [replace(by_runner(top), usage_report=UsageReport()) for top in tops]))
     ) == {""}
     for top, middle in zip(tops, middles, strict=True):
-        assert await stores[0].usage(top.record.ref) == Usage(48, 96, 40, 80)
-        assert await stores[1].usage(middle.record.ref) == Usage(40, 80, 32, 64)
+        assert await usage_of(stores[0], top.record.ref) == Usage(48, 96, 40, 80)
+        assert await usage_of(stores[1], middle.record.ref) == Usage(40, 80, 32, 64)
         found = await stores[1].read(top.record.ref)
         assert found is not None
         shown = pb.Task.FromString(found.task).metadata.fields["usage"].struct_value.fields

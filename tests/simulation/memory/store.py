@@ -30,11 +30,10 @@ from tests.simulation.memory.tables import (
 from dragoman.core.counters import CommitCounters, StoreStats
 from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsage, HourlyUsageQuery
 from dragoman.core.errors import InvalidParams
-from dragoman.core.limits.quotas import NO_USAGE, Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.contents import UNLIMITED_BYTES, RowData, RowSize, StoredContent
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
-from dragoman.core.task.log import Append, Appended, ContextState, Event, TaskRecord, TaskRef
+from dragoman.core.task.log import Append, Appended, Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
 )
@@ -177,9 +176,6 @@ class MemoryStore:
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
         return await self._read(lambda: queries.ready_tasks(self.database, agents, limit, after))
 
-    async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
-        return await self._read(lambda: self.database.contexts.get((owner, context, agent), ContextState()))
-
     async def steps(self, task: TaskRef, *, results: bool = False, only: StepRecord | None = None) -> list[StepRecord]:
         return await self._read(lambda: queries.steps(self.database, task, results, only))
 
@@ -209,10 +205,6 @@ class MemoryStore:
     async def compact(self) -> CompactionResult:
         events, usage_rows = await self._read(lambda: queries.compact(self.database))
         return CompactionResult(events=events, usage_rows=usage_rows)
-
-    async def usage(self, task: TaskRef) -> Usage:
-        known = self.database.tasks
-        return await self._read(lambda: known[task].total_usage if task in known else NO_USAGE)
 
     async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
         return await self._read(lambda: queries.delegated_tasks(self.database, task, limit))

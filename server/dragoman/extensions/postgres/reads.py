@@ -134,12 +134,6 @@ _MESSAGES: Final = _of_tasks(
     "ittyi",
     "place, scope, principal, task, after",
 )
-_CONTEXT_STATES: Final = PostgresBulkStatement(
-    f"SELECT r.place, c.data, c.version FROM {{rows}} {_OF_ROW}"
-    " JOIN context_state c ON c.owner = o.owner AND c.agent = r.agent AND c.context = r.context",
-    "itttt",
-    "place, scope, principal, agent, context",
-)
 _ENVELOPE: Final = f"""
 SELECT m.envelope {_TASKS_WITH_OWNERS} JOIN messages m ON m.owner = t.owner AND m.task = t.task
 WHERE o.scope = $1 AND o.principal = $2 AND t.task = $3 AND m.number = $4
@@ -387,16 +381,6 @@ async def read_messages(connection: Connection, keys: Sequence[tuple[TaskRef, in
 async def envelope(connection: Connection, ref: TaskRef, number: int) -> bytes:
     found = await connection.fetchval(_ENVELOPE, *_task_key(ref), number)
     return bytes(found or b"")
-
-
-async def context_states(connection: Connection, keys: Sequence[tuple[Owner, str, str]]) -> list[ContextState]:
-    """The states of contexts, by owner, agent and context, as last committed; empty when there is none."""
-    found = [ContextState()] * len(keys)
-    for place, data, version in await _CONTEXT_STATES.fetch(
-        connection, [(place, *owner, agent, context) for place, (owner, agent, context) in enumerate(keys)]
-    ):
-        found[place] = ContextState(data, version)
-    return found
 
 
 async def agents_of(connection: Connection, principal: str) -> list[AgentTasks]:

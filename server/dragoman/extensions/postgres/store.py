@@ -28,11 +28,10 @@ from dragoman.core.daily_usage import (
     hour_of,
 )
 from dragoman.core.errors import UnsupportedOperation
-from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import Owner
 from dragoman.core.task.blob_references import MARKER_BYTES
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
-from dragoman.core.task.log import ContextState, Event, TaskRecord, TaskRef
+from dragoman.core.task.log import Event, TaskRecord, TaskRef
 from dragoman.core.task.maintenance import (
     DEFAULT_STORAGE_OPTIONS,
     StorageOptions,
@@ -129,7 +128,6 @@ class PostgresStore:
         self.append = self._blob_offloader.append  # every append goes through it
         self._task_reads = GroupedReads(database, reads.read_tasks)
         self._message_reads = GroupedReads(database, reads.read_messages)
-        self._context_reads = GroupedReads(database, reads.context_states)
         runner = PostgresQueryRunner(database)
         self._compactor = Compactor(PostgresQueryRunner(maintenance), sizes, merge_chunks, LOCK_TASK)
         self.api_keys = StoredApiKeys(runner)
@@ -226,9 +224,6 @@ class PostgresStore:
     def epoch(self) -> str:
         return self._epoch
 
-    async def context_state(self, owner: Owner, agent: str, context: str) -> ContextState:
-        return await self._context_reads.read((owner, agent, context))
-
     async def open_session(self, lease: float, *, exclusive: bool = False) -> int:
         return await self._database.write(
             claims.begin_session, self._database.fixed_now, lease, exclusive, claims.current_process()
@@ -275,9 +270,6 @@ class PostgresStore:
         while await self._maintenance.write(daily_usage.merge_hours_before, hour_of(now) - KEPT_HOURS + 1):
             pass
         return await self._maintenance.write(daily_usage.delete_days_before, day_of(now) - KEPT_DAYS)
-
-    async def usage(self, task: TaskRef) -> Usage:
-        return await self._database.read(task_tables.read_usage, task)
 
     async def delegated_tasks(self, task: TaskRef, limit: int) -> list[TaskRecord]:
         return await self._database.read(task_tables.delegated_tasks, task, limit)

@@ -302,11 +302,6 @@ async def add_delegated_usage(connection: Connection, delegated: DelegatedUsage)
         await connection.execute(_ADD_DELEGATED_USAGE, *row_key, *amounts)
 
 
-async def read_usage(connection: Connection, ref: TaskRef) -> Usage:
-    """The total usage of a task."""
-    return await _usage_of(connection, (await owner_number(connection, ref.owner), ref.key))
-
-
 async def delete_usage(connection: Connection, row_key: TaskRowKey) -> None:
     """For a task that is deleted. Its ancestors keep what it used."""
     for statement in _DELETE_USAGE:

@@ -109,7 +109,7 @@ class Explainer:
             status_text=await self._status_text(record),
             pushes=await store.pushes.list_configs(ref),
             worker=remote.runner_of(record.id) if remote else "",
-            usage=await store.usage(ref),
+            usage=found.usage if (found := await store.messages(ref, record.message_count)) else Usage(),
             trace=trace.trace_id_of(trace.trace_of(await store.envelope(ref, 1))),
             delegated=await store.delegated_tasks(ref, MAX_DELEGATED),
             failure=await read_failure(store, record),

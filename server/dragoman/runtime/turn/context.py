@@ -272,8 +272,9 @@ class RunContext:
         Raises CancelledError if a client has canceled the turn before it began. An agent that calls another server
         begins nevertheless: it has to tell that server.
         """
+        store = self._services.store
         if "client" in self.stop.requests or self.attempt > 1 or is_called(self._agent):
-            requests = await self._services.store.cancel_requests.pending([self.record.ref])
+            requests = await store.cancel_requests.pending([self.record.ref])
             if requests:
                 self.stop.request("client", requests[self.record.ref])
                 if not is_called(self._agent):
@@ -282,9 +283,8 @@ class RunContext:
             usage = await self._load_message()
             if self.usage_tracker is None and usage:
                 self.usage_tracker = self._new_usage_tracker(usage)
-        elif not self.fresh_context:
-            record, store = self.record, self._services.store
-            self._context = await store.context_state(record.ref.owner, record.agent, record.context)
+        elif not self.fresh_context and (found := await store.messages(self.record.ref, self._last_delivered)):
+            self._context = found.context
         if task_ids := self.message.reference_task_ids:
             self.references = await self._read_references(task_ids)
 

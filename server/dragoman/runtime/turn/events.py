@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from dragoman.core.task import states
 from dragoman.core.task.log import Appended, ArtifactChange, Event, StatusChange
 from dragoman.core.task.projection import fold, merge_metadata
+from dragoman.core.task.states import COMPLETED, WORKING
 from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, StateUpdate
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -323,10 +323,6 @@ MAX_PROJECTION_BYTES: Final = 32 * 1024
 """Above these limits the task is read from the store: parts that stores offload are larger, too."""
 
 
-_UNDISTURBED: Final = [states.COMPLETED], [states.WORKING, states.COMPLETED]
-"""States after the first of a task that got no further message."""
-
-
 class TaskProjection:
     """In-memory fold of a run's committed events. `first`: the events of the append that created the task, if any."""
 
@@ -356,9 +352,8 @@ class TaskProjection:
         """Whether the task has completed, and has nothing that events do not bring: a further message, whose acceptance
         repeats the state, or metadata and usage, which the status at the end of the turn has as well."""
         updates = [pb.StreamResponse.FromString(event.data).status_update for event in self._events if event.state]
-        if any(update.HasField("metadata") for update in updates):
-            return False
-        return [update.status.state for update in updates[1:]] in _UNDISTURBED
+        found = [(update.status.state, update.HasField("metadata")) for update in updates[1:]]
+        return found[-1:] == [(COMPLETED, False)] and found[:-1] in ([], [(WORKING, False)])
 
     def task(self, last_sequence: int, history: int | None) -> bytes | None:
         """The serialized Task at its last event, with the last `history` messages (None: all).

@@ -16,7 +16,7 @@ from dragoman.core.task import contents, frames
 from dragoman.core.task.blob_references import LARGE_PART_BYTES
 from dragoman.core.task.contents import ResponseBudget, RowData, RowSize, StoredContent
 from dragoman.core.task.cursors import TaskPage, TaskQuery, sort_key
-from dragoman.core.task.log import MAX_READ_EVENT_BYTES, ContextState, Event, LogTruncated, TaskRecord, TaskRef
+from dragoman.core.task.log import MAX_READ_EVENT_BYTES, Event, LogTruncated, TaskRecord, TaskRef
 from dragoman.core.task.plan import encode_task
 from dragoman.core.task.projection import event_state, join_artifact_rows, unframe_message
 from dragoman.ports import AgentTasks, StoredMessage, TaskMessages, TaskSnapshot
@@ -106,10 +106,6 @@ def find(connection: sqlite3.Connection, owner: Owner, agent: str, task_id: str)
     for key, *columns in connection.execute(_FIND, values):
         return record_from_row(TaskRef(owner, key), columns)
     return None
-
-
-def context_state(connection: sqlite3.Connection, owner: Owner, agent: str, context: str) -> ContextState:
-    return task_tables.read_context_state(connection, owner_number(connection, owner), agent, context)
 
 
 def locate(connection: sqlite3.Connection, task_id: str) -> list[TaskRecord]:

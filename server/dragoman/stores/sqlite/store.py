@@ -114,8 +114,6 @@ class SqliteStore:
     agents_of = _on_reader(reads.agents_of, lists=True)
     last_sequences = _on_reader(reads.last_sequences)
     ready_tasks = _on_reader(claims.ready_tasks)
-    context_state = _on_reader(reads.context_state)
-    usage = _on_reader(task_tables.read_usage)
     delegated_tasks = _on_reader(task_tables.delegated_tasks)
     sleeping_tasks = _on_reader(task_tables.sleeping_tasks)
 

@@ -274,14 +274,23 @@ class StoreSessions:
             ref = (await store.append(created(new_ref(), context="c"))).record.ref
             await store.append(Append(task=ref, guard=Exists(), context_state=ContextState(data, version)))
 
-        assert await store.context_state(OWNER, AGENT, "c") == ContextState()
+        async def state_of(change: Append) -> ContextState:
+            found = await store.messages((await store.append(change)).record.ref)
+            assert found is not None
+            return found.context
+
+        assert await state_of(created(new_ref(), context="c")) == ContextState()
         await write(b"one", 1)
         with pytest.raises(AppendRejected, match=CHANGED):
             await write(b"lost", 1)
         await write(b"two", 2)
-        assert await store.context_state(OWNER, AGENT, "c") == ContextState(b"two", 2)
-        assert await store.context_state(OWNER, "other", "c") == ContextState()
-        assert await store.context_state(Owner("default", "stranger"), AGENT, "c") == ContextState()
+        assert await state_of(created(new_ref(), context="c")) == ContextState(b"two", 2)
+        for other in (
+            created(new_ref(), context="d"),
+            created(new_ref(), context="c", agent="other"),
+            created(new_ref(Owner("default", "stranger")), context="c"),
+        ):
+            assert await state_of(other) == ContextState()
 
     async def test_a_store_has_one_random_secret_per_purpose(self, store: Store) -> None:
         assert len(store.secret("one")) == 32

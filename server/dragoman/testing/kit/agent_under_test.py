@@ -25,6 +25,7 @@ from dragoman.agents.values import data_part, file_part, parts_of, to_json
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.limits.quotas import Usage
 from dragoman.core.names import ANONYMOUS_PRINCIPAL
 from dragoman.core.task.log import Append, Appended, Event, TaskRecord
 from dragoman.core.task.maintenance import StorageOptions
@@ -351,7 +352,7 @@ class TaskRun(Story):
         message, request = pb.Message.FromString, pb.SendMessageRequest.FromString
         entries = conversation.messages if conversation else ()
         self.exchange = [Exchange(entry.number, message(entry.message), request(entry.envelope)) for entry in entries]
-        self.usage = await store.usage(record.ref)
+        self.usage = conversation.usage if conversation else Usage()
 
     def _attempt(self, record: TaskRecord) -> int:
         """The attempt number of the last turn, also if it has ended."""

@@ -309,8 +309,8 @@ MAX_KNOWN_TASKS: Final = 10_000
 
 
 class KnownTasks:
-    """The knowledge of a process from its last commits: running tasks, numbers of owners, and the store's time; and
-    from its last read of waiting tasks.
+    """The knowledge of a process from its last commits and reads: running tasks and those that it is about to claim,
+    numbers of owners, and the store's time.
 
     A batch of changes to these is planned without a read, and written by one statement that checks whether they are
     still so: one round trip. Another process may have changed a task, or erased an owner, but does so rarely.
@@ -330,20 +330,15 @@ class KnownTasks:
         self.tasks.pop(record.ref, None)
         if record.running:
             after = min(record.last_completed, record.last_delivered)
-            self._add(record, [message for message in unread if message[0] > after])
+            self.tasks[record.ref] = record, [message for message in unread if message[0] > after]
+            while len(self.tasks) > MAX_KNOWN_TASKS:
+                del self.tasks[next(iter(self.tasks))]
 
     def note_waiting(self, waiting: Iterable[WaitingTask]) -> None:
         """Notes tasks that are about to be claimed, unless it knows of a later claim of them."""
         for record, number, unread in waiting:
-            known = self.tasks.get(record.ref)
-            if known is None or known[0].token <= record.token:
-                self.owners[record.ref.owner] = number
-                self._add(record, unread)
-
-    def _add(self, record: TaskRecord, unread: Sequence[UnreadMessage]) -> None:
-        self.tasks[record.ref] = record, unread
-        if len(self.tasks) > MAX_KNOWN_TASKS:
-            del self.tasks[next(iter(self.tasks))]
+            self.owners[record.ref.owner] = number
+            self.tasks.setdefault(record.ref, (record, unread))
 
     def forget(self) -> None:
         """Forgets all, after a failure, or when some was outdated."""

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Final
 
-from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, NO_USAGE, Usage, UsageReport, usage_metadata
+from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, Usage, UsageReport, usage_metadata
 from dragoman.core.names import Owner
 from dragoman.core.task.log import (
     CHANGED,
@@ -22,7 +22,7 @@ from dragoman.core.task.log import (
 from dragoman.core.task.projection import merge_metadata
 from dragoman.core.task.steps import CURRENT_TURN, StepRecord
 from dragoman.stores.shared import rows
-from dragoman.stores.sqlite.hot.rows import SELECT_OWNER, SqliteBulkStatement
+from dragoman.stores.sqlite.hot.rows import SqliteBulkStatement
 
 _SELECT_CONTEXT_STATE: Final = "SELECT data, version FROM context_state WHERE owner = ? AND agent = ? AND context = ?"
 _UPSERT_CONTEXT_STATE: Final = (
@@ -156,11 +156,6 @@ def merge_task_metadata(connection: sqlite3.Connection, owner: int, key: bytes, 
     """Merges a serialized Struct into the metadata of a task by key."""
     (metadata,) = connection.execute(_SELECT_METADATA, (owner, key)).fetchone()
     connection.execute(_UPDATE_METADATA, (merge_metadata(metadata, update), owner, key))
-
-
-def read_usage(connection: sqlite3.Connection, task: TaskRef) -> Usage:
-    row = connection.execute(SELECT_OWNER, task.owner).fetchone()
-    return usage_of(connection, row[0], task.key) if row else NO_USAGE
 
 
 def ancestors(connection: sqlite3.Connection, owner: int, key: bytes) -> Iterator[bytes]:
