@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Final
@@ -268,9 +268,7 @@ class TaskFeeds:
 
     # Waiting calls --------------------------------------------------------------------------------------------------
 
-    async def until_turn_ends(
-        self, subscriber: Subscriber, deadline: float, on_batch: Callable[[Sequence[Event]], None] = lambda _: None
-    ) -> None:
+    async def until_turn_ends(self, subscriber: Subscriber, deadline: float) -> None:
         """Returns when the turn ends, at `deadline` on the loop's clock, or on `release_waits`. Raises as `next`."""
         if self._waits_released:
             return
@@ -278,10 +276,8 @@ class TaskFeeds:
         try:
             async with limit:
                 self._waits[limit] = None
-                batch: Sequence[Event] = ()
-                while not any(event.ends for event in batch):
-                    batch = await subscriber.next_batch()
-                    on_batch(batch)
+                while not any(event.ends for event in await subscriber.next_batch()):
+                    pass
         except TimeoutError:
             return
         finally:

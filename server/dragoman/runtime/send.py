@@ -412,17 +412,18 @@ class SendOperations:
     async def _follow_new_task(
         self, call: Call, change: Append, deadline: float, history: int | None
     ) -> tuple[SendResult | None, bytes | None]:
-        """Stores the message of a task that another process is to run, and follows its events from the first one.
+        """Stores the message of a task that another process is to run, and follows it from its first event.
 
-        Returns the serialized Task if these events are all of it; None when it has to be waited for or read.
+        Returns the serialized Task if its events are all of it; else it has to be waited for or read.
         """
         async with self.feeds.subscribe(change.task) as subscriber:
             result = await self._store_message(call, change)
             if result is None or result.repeated or result.runner is not None or not result.record.visible:
                 return result, None
-            subscriber.position, projection = result.record.last_sequence, TaskProjection(result.events)
+            subscriber.position = result.record.last_sequence
             with suppress(Unavailable):
-                await self.feeds.until_turn_ends(subscriber, deadline, projection.add)
+                await self.feeds.until_turn_ends(subscriber, deadline)
+            projection = TaskProjection(subscriber.feed.batch_after(0))
             return result, projection.task(subscriber.position, history) if projection.is_whole else None
 
     async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:

@@ -108,25 +108,17 @@ async def owner_number(connection: Connection, owner: Owner) -> int:
     return NO_OWNER if found is None else found
 
 
-_SELECT_CONTEXT_STATE: Final = (
-    "SELECT data, version FROM context_state WHERE owner = $1 AND agent = $2 AND context = $3"
-)
+_SELECT_CONTEXT_VERSION: Final = "SELECT version FROM context_state WHERE owner = $1 AND agent = $2 AND context = $3"
 _UPSERT_CONTEXT_STATE: Final = """
 INSERT INTO context_state (owner, agent, context, version, data) VALUES ($1, $2, $3, $4, $5)
 ON CONFLICT (owner, agent, context) DO UPDATE SET version = excluded.version, data = excluded.data
 """
 
 
-async def read_context_state(connection: Connection, owner: int, agent: str, context: str) -> ContextState:
-    """The state as last committed; empty, of version 0, when there is none."""
-    row = await connection.fetchrow(_SELECT_CONTEXT_STATE, owner, agent, context)
-    return ContextState(row[0], row[1]) if row else ContextState()
-
-
 async def write_context_state(connection: Connection, owner: int, record: TaskRecord, state: ContextState) -> None:
     """Writes the state. Raises AppendRejected (CHANGED) when it was written since it was read (optimistic locking)."""
-    version = (await read_context_state(connection, owner, record.agent, record.context)).version
-    if state.version != version + 1:
+    version = await connection.fetchval(_SELECT_CONTEXT_VERSION, owner, record.agent, record.context)
+    if state.version != (version or 0) + 1:
         raise AppendRejected(CHANGED, record)
     await connection.execute(_UPSERT_CONTEXT_STATE, owner, record.agent, record.context, state.version, state.data)
 
@@ -285,7 +277,7 @@ async def record_usage(
         async for ancestor in _ancestors(connection, row_key):
             tokens, cost = delegated.get(ancestor, (0, 0))
             delegated[ancestor] = min(tokens + report.tokens, MAX_USAGE), min(cost + report.cost, MAX_USAGE)
-    if usage := await _usage_of(connection, row_key):
+    if usage := Usage.total(await connection.fetch(SELECT_USAGE, *row_key)):
         await merge_task_metadata(connection, row_key, usage_metadata(usage))
     return usage, is_counted
 
@@ -316,7 +308,3 @@ async def _ancestors(connection: Connection, row_key: TaskRowKey) -> AsyncIterat
         if key is None:
             return
         yield owner, key
-
-
-async def _usage_of(connection: Connection, row_key: TaskRowKey) -> Usage:
-    return Usage.total(await connection.fetch(SELECT_USAGE, *row_key))

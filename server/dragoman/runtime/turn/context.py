@@ -280,9 +280,7 @@ class RunContext:
                 if not is_called(self._agent):
                     raise asyncio.CancelledError("the message arrived before the cancel")
         if self.message is NO_MESSAGE:
-            usage = await self._load_message()
-            if self.usage_tracker is None and usage:
-                self.usage_tracker = self._new_usage_tracker(usage)
+            await self._load_message()
         elif not self.fresh_context and (found := await store.messages(self.record.ref, self._last_delivered)):
             self._context = found.context
         if task_ids := self.message.reference_task_ids:
@@ -300,8 +298,8 @@ class RunContext:
                 found.append(pb.Task.FromString(snapshot.task))
         return found
 
-    async def _load_message(self) -> Usage:
-        """Reads the message to answer, the history, and what earlier turns left. Returns the usage of earlier turns.
+    async def _load_message(self) -> None:
+        """Reads the message to answer, the history, and what earlier turns left.
 
         Raises LookupError when there is no message that no turn has received.
         """
@@ -322,7 +320,8 @@ class RunContext:
         self.history = [message for number, message in messages.items() if number < unread[0].number]
         self.waiting_messages = len(unread) - 1
         self._set_message(unread[0])
-        return conversation.usage
+        if self.usage_tracker is None and conversation.usage:
+            self.usage_tracker = self._new_usage_tracker(conversation.usage)
 
     def _set_message(self, stored: StoredMessage) -> None:
         self._last_delivered = stored.number
