@@ -24,9 +24,10 @@ from dragoman.core.counters import TurnCounters
 from dragoman.core.errors import A2AError, Unavailable
 from dragoman.core.task.log import Append, Appended, AppendRejected, Asleep, Ready, TaskRecord, TaskRef
 from dragoman.ports import Agent, Bus, Job, RemoteAgent, Store, TaskSignal, Unsubscribe, is_called, is_remote
+from dragoman.ports.store import StoredMessage
 from dragoman.runtime.log import EventLog
 from dragoman.runtime.maintenance.pauses import AgentPauses
-from dragoman.runtime.turn.context import FirstMessage, TurnServices
+from dragoman.runtime.turn.context import TurnServices
 from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.supervision import log_fault
 
@@ -318,7 +319,7 @@ class Reservation:
     session: int
     """The session to claim the task for. 0: the task has to wait, because there is no slot, older tasks wait, its agent
     is paused, or the lease has lapsed."""
-    _first: FirstMessage | None = None
+    _first: StoredMessage | None = None
     runner: TurnRunner | None = None  # the claimed turn, once it has begun
 
     def commit(self, appended: Appended | None) -> None:
@@ -488,7 +489,7 @@ class Scheduler:
 
     # Claims -----------------------------------------------------------------------------------------------------
 
-    def reserve(self, agent: str, first: FirstMessage | None = None) -> Reservation:
+    def reserve(self, agent: str, first: StoredMessage | None = None) -> Reservation:
         """Reserves a slot for a task about to be written.
 
         `first`: of a new task; with None the turn reads its input. Raises Unavailable while draining, and for a remote
@@ -507,7 +508,7 @@ class Scheduler:
         )
         return Reservation(self, queue, self.session if may_claim else 0, first)
 
-    def follow_up(self, appended: Appended, first: FirstMessage | None = None) -> TurnRunner | None:
+    def follow_up(self, appended: Appended, first: StoredMessage | None = None) -> TurnRunner | None:
         """Begins the turn that an append has claimed, or announces the task that it has left waiting."""
         record = appended.record
         if appended.claimed and record.agent not in self._agents:
@@ -534,7 +535,7 @@ class Scheduler:
         else:
             self._bus.publish_job(Job(record.agent, record.ref))
 
-    def _begin(self, appended: Appended, first: FirstMessage | None) -> TurnRunner:
+    def _begin(self, appended: Appended, first: StoredMessage | None) -> TurnRunner:
         record = appended.record
         existing = self.runs.by_task.get(record.ref)
         if existing is not None and existing.context.record.token == record.token:  # ClaimRecovery was faster
@@ -632,7 +633,6 @@ class Scheduler:
                 if records:
                     await asyncio.gather(*[self._claim(queue, record) for record in records])
         except Exception as error:
-            queue.assume_backlog()
             log_fault(log, f"could not take waiting tasks of {', '.join(queue.agents)}; retrying", error)
         finally:
             queue.end_fetch()

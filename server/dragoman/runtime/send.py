@@ -61,7 +61,6 @@ from dragoman.runtime.log import EventLog, read_task, task_event
 from dragoman.runtime.push_configs import PushConfigOperations, too_many_configs
 from dragoman.runtime.read import ends_stream, split_at_end
 from dragoman.runtime.scheduler import Scheduler
-from dragoman.runtime.turn.context import FirstMessage
 from dragoman.runtime.turn.events import TaskProjection
 from dragoman.runtime.turn.runner import TurnRunner, lost_task
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -359,9 +358,8 @@ class SendOperations:
         """
         agent, create = call.caller.agent, change.create
         first = None
-        if create is not None and (incoming := change.message) and not change.steps:
-            message = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
-            first = FirstMessage(message, create.fresh_context)
+        if create is not None and create.fresh_context and (incoming := change.message) and not change.steps:
+            first = StoredMessage(1, ROLE_USER, incoming.message, incoming.envelope, incoming.sender)
         reservation = self.scheduler.reserve(agent, first)
         change.claim_session = reservation.session
         if create is not None and not reservation.session:
@@ -424,7 +422,7 @@ class SendOperations:
             with suppress(Unavailable):
                 await self.feeds.until_turn_ends(subscriber, deadline)
             projection = TaskProjection(subscriber.feed.batch_after(0))
-            return result, projection.task(subscriber.position, history) if projection.is_whole else None
+            return result, projection.task(subscriber.position, history, remote=True)
 
     async def _wait_for_turn(self, result: SendResult, deadline: float, history: int | None) -> bytes | None:
         """Waits for the end of the turn that a send began or joined, until `deadline` on the loop's clock.

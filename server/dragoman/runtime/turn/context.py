@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from typing import Final
 
 from dragoman.core.access.identity import Isolation
 from dragoman.core.errors import A2AError, Unavailable
@@ -65,13 +65,6 @@ class TurnServices:
     lease: Lease | None = None  # of this process; None if no other process may act for it
 
 
-class FirstMessage(NamedTuple):
-    """The first message of a new task, from the memory of the process that stored it."""
-
-    message: StoredMessage
-    fresh_context: bool  # whether its conversation is new, so nothing has to be read
-
-
 class RunContext:
     """The `dragoman.ports.TurnContext` of the agent in one run, and the appends under its claim."""
 
@@ -100,11 +93,11 @@ class RunContext:
         services: TurnServices,
         agent: Agent,
         appended: Appended,
-        first: FirstMessage | None,
+        first: StoredMessage | None,
         on_limit_exceeded: Callable[[], None],
     ) -> None:
-        """`appended`: the claim, which has also created the task if there is a `first` message; with None the run reads
-        its input. `on_limit_exceeded`: stops the turn."""
+        """`appended`: the claim, which has also created the task if there is a `first` message, of a new conversation;
+        with None the run reads its input. `on_limit_exceeded`: stops the turn."""
         record = appended.record
         assert record.session, "a run begins with a claim"
         self._loop = loop = asyncio.get_running_loop()
@@ -116,13 +109,12 @@ class RunContext:
         `projection` are the task. False: they have to read the store, in which the end may still be missing."""
         self.stop = StopToken()
         self.deadlines = TurnDeadlines(agent.spec, on_limit_exceeded, services.options.clocks.monotonic)
-        self.projection = TaskProjection(appended.events if first is not None else ())
+        self.projection = TaskProjection(appended.events)
         self.principal = record.principal
         self.attempt = record.attempt
         self._services = services
         self._log = services.event_log
         self._agent = agent
-        self.fresh_context = first is not None and first.fresh_context
         self.guard = ClaimHeld(record.session, record.token)
         self.hold = services.lease.hold() if services.lease is not None else None
         self.transitions = TransitionChecker(record.state) if services.options.strict else None
@@ -133,7 +125,7 @@ class RunContext:
         if record.visible:
             self.first_response.set_result(None)
         if first is not None:
-            self._set_message(first.message)
+            self._set_message(first)
 
     def begin_next_turn(self) -> None:
         """Resets what belongs to one turn."""
@@ -272,17 +264,14 @@ class RunContext:
         Raises CancelledError if a client has canceled the turn before it began. An agent that calls another server
         begins nevertheless: it has to tell that server.
         """
-        store = self._services.store
         if "client" in self.stop.requests or self.attempt > 1 or is_called(self._agent):
-            requests = await store.cancel_requests.pending([self.record.ref])
+            requests = await self._services.store.cancel_requests.pending([self.record.ref])
             if requests:
                 self.stop.request("client", requests[self.record.ref])
                 if not is_called(self._agent):
                     raise asyncio.CancelledError("the message arrived before the cancel")
         if self.message is NO_MESSAGE:
             await self._load_message()
-        elif not self.fresh_context and (found := await store.messages(self.record.ref, self._last_delivered)):
-            self._context = found.context
         if task_ids := self.message.reference_task_ids:
             self.references = await self._read_references(task_ids)
 

@@ -347,25 +347,21 @@ class TaskProjection:
         self._complete = False
         self._events.clear()
 
-    @property
-    def is_whole(self) -> bool:
-        """Whether the task has completed, and has nothing that events do not bring: a further message, whose acceptance
-        repeats the state, or metadata and usage, which the status at the end of the turn has as well."""
-        updates = [pb.StreamResponse.FromString(event.data).status_update for event in self._events if event.state]
-        found = [(update.status.state, update.HasField("metadata")) for update in updates[1:]]
-        return found[-1:] == [(COMPLETED, False)] and found[:-1] in ([], [(WORKING, False)])
-
-    def task(self, last_sequence: int, history: int | None) -> bytes | None:
+    def task(self, last_sequence: int, history: int | None, *, remote: bool = False) -> bytes | None:
         """The serialized Task at its last event, with the last `history` messages (None: all).
 
-        None when the events are not all known, so the task has to be read from the store.
+        None when the events are not all known, so the task has to be read from the store. `remote` events may also not
+        be all of it: a message repeats the state that it meets, and metadata and usage are in the last status, too.
         """
         if not self._complete or len(self._events) != last_sequence:  # their sequences grow, from 1
+            return None
+        if remote and [one.state for one in self._events[1:] if one.state] not in ([COMPLETED], [WORKING, COMPLETED]):
             return None
         task, update = pb.Task(), pb.StreamResponse()
         for event in self._events:
             update.ParseFromString(event.data)
-            if update.artifact_update.append:  # neighboring text chunks are shown as one part
+            # Neighboring text chunks are shown as one part.
+            if update.artifact_update.append or (remote and update.status_update.HasField("metadata")):
                 return None
             fold(task, update)
         if history is not None:

@@ -30,13 +30,14 @@ from dragoman.ports import (
     AgentStillRuns,
     LeaseLost,
     StateUpdate,
+    StoredMessage,
     TurnResult,
     WorkerLost,
     is_called,
     is_remote,
 )
 from dragoman.runtime.lease import GuardedSteps
-from dragoman.runtime.turn.context import FirstMessage, RunContext, TurnServices
+from dragoman.runtime.turn.context import NO_MESSAGE, RunContext, TurnServices
 from dragoman.runtime.turn.events import Change
 from dragoman.runtime.turn.finish import (
     CONTEXT_CHANGED,
@@ -100,7 +101,7 @@ class TurnRunner:
     _begun = False  # whether the agent may have done anything in this turn
 
     def __init__(
-        self, services: TurnServices, agent: Agent, appended: Appended, first: FirstMessage | None = None
+        self, services: TurnServices, agent: Agent, appended: Appended, first: StoredMessage | None = None
     ) -> None:
         """The arguments are those of `RunContext`."""
         self.context = context = RunContext(services, agent, appended, first, self._on_limit_exceeded)
@@ -296,9 +297,8 @@ class TurnRunner:
         """Runs the agent. If it obeys a cancel the task ends as CANCELED; if it ignores it, its result counts."""
         context, turn = self.context, None
         try:
-            if not context.fresh_context or context.message.reference_task_ids:
+            if context.message is NO_MESSAGE or context.message.reference_task_ids:
                 await self._log.retry_read(context.load_input, context.record.ref, context.guard, context.log_fields)
-            context.fresh_context = False
             turn = self._agent.take_turn(context)
             if context.hold is None:
                 self._begun = True
