@@ -209,7 +209,7 @@ async def test_a_renewal_that_fails_moves_nothing(server: Server) -> None:
 
 TIMESTAMPS: Final = {
     "sessions": {"started"},
-    "tasks": {"created", "updated"},
+    "tasks": {"created", "updated", "turn_at"},
     "idempotency": {"created"},
     "long_logs": {"ended"},
     "receipts": {"began", "ended"},

@@ -58,7 +58,7 @@ def test_a_start_without_its_extra_says_what_to_install(tmp_path: Path, options:
     done = run("-m", "dragoman", "serve", *places, *options)
     assert done.returncode == 1
     assert advice in done.stderr
-    assert re.search(r"pip install 'dragoman\[(postgres|mcp)\]'", done.stderr)
+    assert re.search(r"pip install 'dragoman\[(postgres|mcp)\]( @ file:.*)?'", done.stderr)
 
 
 def test_every_listed_module_exists_and_names_its_extra() -> None:

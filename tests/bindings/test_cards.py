@@ -84,10 +84,9 @@ async def test_forwarded_headers_of_untrusted_callers_are_ignored(trusted: Any) 
     assert (await card(make_cards(trusted_proxies=trusted), headers))["url"] == "http://in.localhost"
 
 
-@pytest.mark.parametrize("host", ['a"b', "a/b", "a b", "a@b", "", "x" * 300])
-async def test_an_invalid_host_is_not_used(host: str) -> None:
-    cards = make_cards(trusted_proxies=LOOPBACK)  # otherwise such a request is rejected
-    returned = await card(cards, {"Host": host})
+@pytest.mark.parametrize("host", ['a"b', "a/b", "a b", "a@b", "x" * 300])
+async def test_an_invalid_forwarded_host_is_not_used(host: str) -> None:
+    returned = await card(make_cards(trusted_proxies=LOOPBACK), {"Host": "in.localhost", "X-Forwarded-Host": host})
     assert returned["url"].startswith("http://127.0.0.1:")
 
 

@@ -76,7 +76,7 @@ AGENT: Final = """
 import atexit, sys
 from dragoman import Turn, agent
 
-atexit.register(lambda: print("imported", *sys.modules, file=sys.stderr))
+atexit.register(lambda: print("imported", *(name for name, one in sys.modules.items() if one), file=sys.stderr))
 
 @agent
 async def echo(turn: Turn) -> str:

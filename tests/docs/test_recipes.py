@@ -162,7 +162,7 @@ def test_a_field_of_a_task_is_added_in_six_places(copy: Copy) -> None:
     copy.add("core/task/log.py", summary, '    mood: str = ""\n')
     copy.add_column("mood")
     copy.add("core/task/plan.py", "summary=new.summary,", ' mood="claimed" if change.claim_session else "waits",')
-    copy.add("core/task/plan.py", "frames.submessage(6, metadata)", ", frames.text(7, record.mood)")
+    copy.add("core/task/plan.py", "*rows, frames.submessage(6, metadata)", ", frames.text(7, record.mood)")
     assert copy.places == 6
     copy.generate()
     assert copy.run("-c", SHOWS_A_TASK).splitlines() == [

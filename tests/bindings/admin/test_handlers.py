@@ -151,7 +151,7 @@ async def test_redelivery_needs_a_task_with_webhooks(tmp_path: Path) -> None:
         ({"Sec-Fetch-Site": "cross-site"}, 403),
         ({"Host": "rebound.example"}, 403),
         ({"Host": "rebound.example", "Origin": "http://rebound.example"}, 403),
-        ({"Host": "[nonsense"}, 403),
+        ({"Host": "[nonsense"}, 400),
         ({"Host": "192.168.1.7"}, 403),
         ({"Host": "tasks.internal"}, 403),
         ({"Origin": "http://[nonsense"}, 403),
@@ -165,7 +165,7 @@ async def test_without_authentication_only_local_same_origin_requests_are_allowe
         for own in ({}, {"Origin": f"http://{app.http}"}, {"Host": f"localhost:{app.http.port}"}):
             assert (await get_json(http, "/operations/agents", headers=own))[0] == 200
         response_status, body = await get_json(http, "/operations/agents", headers=headers)
-    reason = {401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}[status]
+    reason = {400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED"}[status]
     assert (response_status, body["error"]["status"]) == (status, reason)
 
 

@@ -24,6 +24,7 @@ from dragoman.core.cards.skill_schemas import (
     schemas_of,
     with_schemas,
 )
+from dragoman.core.exceptions import name_of, text_of
 from dragoman.core.schemas import schema_problem
 from dragoman.wire.json import remote_values
 
@@ -121,7 +122,7 @@ def _adapter_and_schema(argument: str, declared: Any, **options: Any) -> tuple[A
         adapter: Any = pydantic.TypeAdapter(declared)
         return adapter, adapter.json_schema(**options)
     except Exception as error:  # pydantic has several, one for each kind of type that it cannot read
-        reason, *_ = str(error).splitlines() or [type(error).__name__]
+        reason, *_ = text_of(error).splitlines() or [name_of(error)]
         raise TypeError(f"@agent: {argument}={declared!r} has no JSON Schema: {reason}") from error
 
 

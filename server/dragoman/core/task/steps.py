@@ -77,7 +77,7 @@ def result_text(data: bytes, media_type: str) -> tuple[str, str]:
 
 
 def _without_kind(value: dict[str, Any]) -> Any:
-    """What is in a `$kind` object of `agents/functions/step_values.py`; another object as it is."""
+    """The content of a `$kind` object of `agents/functions/step_values.py`; another object as it is."""
     kind = next(iter(value)) if len(value) == 1 else ""
     if kind == "$dict":
         return {str(key): item for key, item in value[kind]}

@@ -20,7 +20,7 @@ MAX_ERROR_CHARS = 2_000
 MAX_TRACEBACK_CHARS = 8_000
 MAX_ARGUMENTS = 10
 MAX_ARGUMENT_CHARS = 1_000
-"""What operators are shown of a step. Together less than the server takes: 128 KiB."""
+"""Limits of what operators are shown of a step. Together less than the server takes: 128 KiB."""
 
 SHOW_RUNNING_AFTER = 0.25
 """Seconds after which a step that still runs is stored as running, for people. Shorter ones are stored once."""
