@@ -87,16 +87,18 @@ def test_many_events_are_split_into_frames_in_order() -> None:
 
 
 def test_large_events_have_separate_frames() -> None:
-    encoded = encode_events(
-        "t",
-        1,
-        [chunk("x" * TARGET_FRAME_BYTES), StatusChange(states.WORKING), chunk("y" * TARGET_FRAME_BYTES)],
-        NO_CHANGE,
-        10 * TARGET_FRAME_BYTES,
-    )
+    changes = [chunk("x" * TARGET_FRAME_BYTES), StatusChange(states.WORKING), chunk("y" * TARGET_FRAME_BYTES)]
+    encoded = list(encode_events("t", 1, changes, NO_CHANGE, 10 * TARGET_FRAME_BYTES))
     assert [len(frame.events) for frame in encoded] == [1, 1, 1]
 
 
 def test_an_oversized_state_update_raises() -> None:
     with pytest.raises(EventTooLarge):
-        encode_events("t", 1, [chunk("x")], StateUpdate(task_state=b"x" * LIMIT), LIMIT)
+        list(encode_events("t", 1, [chunk("x")], StateUpdate(task_state=b"x" * LIMIT), LIMIT))
+
+
+def test_the_events_before_an_oversized_one_have_frames() -> None:
+    encoded = encode_events("t", 1, [chunk("x"), chunk("y" * LIMIT), chunk("z")], NO_CHANGE, LIMIT)
+    assert [event.text.text for event in next(encoded).events] == ["x"]
+    with pytest.raises(EventTooLarge):
+        next(encoded)

@@ -35,38 +35,29 @@ def encode_events(
     changes: Sequence[StatusChange | ArtifactChange],
     state_update: StateUpdate,
     max_frame_bytes: int,
-) -> list[wk.Events]:
+) -> Iterator[wk.Events]:
     """Encodes changes as frames, numbered from `number`. The last frame has the state update.
 
-    Raises EventTooLarge; then send none of them.
+    Raises EventTooLarge, after the frames of the events before it.
     """
-    encoded = [
-        wk.Events(turn_id=turn_id, number=number + index, events=batch)
-        for index, batch in enumerate(_split_events([encode_event(change) for change in changes], max_frame_bytes))
-    ]
-    if state_update is not NO_CHANGE:
-        encoded[-1].state_update.CopyFrom(encode_state_update(state_update))
-        if encoded[-1].ByteSize() > max_frame_bytes:
-            raise EventTooLarge(encoded[-1].ByteSize(), max_frame_bytes)
-    return encoded
-
-
-def _split_events(events: list[wk.Event], max_frame_bytes: int) -> Iterator[list[wk.Event]]:
-    batch: list[wk.Event] = []
-    batch_bytes = 0
-    for event in events:
+    limit = max_frame_bytes - FRAME_OVERHEAD_BYTES
+    frame, frame_bytes = wk.Events(turn_id=turn_id, number=number), 0
+    for event in map(encode_event, changes):
         size = event.ByteSize()
-        if size > max_frame_bytes - FRAME_OVERHEAD_BYTES:
+        is_full = len(frame.events) == MAX_FRAME_EVENTS or frame_bytes + size > min(TARGET_FRAME_BYTES, limit)
+        if frame.events and is_full:
+            yield frame
+            number += 1
+            frame, frame_bytes = wk.Events(turn_id=turn_id, number=number), 0
+        if size > limit:
             raise EventTooLarge(size, max_frame_bytes)
-        if batch and (
-            len(batch) == MAX_FRAME_EVENTS
-            or batch_bytes + size > min(TARGET_FRAME_BYTES, max_frame_bytes - FRAME_OVERHEAD_BYTES)
-        ):
-            yield batch
-            batch, batch_bytes = [], 0
-        batch.append(event)
-        batch_bytes += size + 8
-    yield batch
+        frame.events.append(event)
+        frame_bytes += size + 8
+    if state_update is not NO_CHANGE:
+        frame.state_update.CopyFrom(encode_state_update(state_update))
+        if frame.ByteSize() > max_frame_bytes:
+            raise EventTooLarge(frame.ByteSize(), max_frame_bytes)
+    yield frame
 
 
 def encode_event(change: StatusChange | ArtifactChange) -> wk.Event:

@@ -233,9 +233,7 @@ class RemoteTurnContext:
         return done
 
     def _send_events(self, changes: list[StatusChange | ArtifactChange], state_update: StateUpdate) -> None:
-        encoded = frames.encode_events(
-            self.turn_id, self._last_frame_number + 1, changes, state_update, self._frame_bytes
-        )
-        for frame in encoded:
+        number = self._last_frame_number + 1
+        for frame in frames.encode_events(self.turn_id, number, changes, state_update, self._frame_bytes):
             self._send_frame(events=frame)
-        self._last_frame_number += len(encoded)
+            self._last_frame_number = frame.number
