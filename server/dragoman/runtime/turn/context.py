@@ -311,6 +311,7 @@ class RunContext:
         self._set_message(unread[0])
         if self.usage_tracker is None and conversation.usage:
             self.usage_tracker = self._new_usage_tracker(conversation.usage)
+            await asyncio.sleep(0)  # a budget that is exceeded already cancels the turn here, before the agent begins
 
     def _set_message(self, stored: StoredMessage) -> None:
         self._last_delivered = stored.number
