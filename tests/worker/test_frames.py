@@ -87,7 +87,11 @@ def test_many_events_are_split_into_frames_in_order() -> None:
 
 
 def test_large_events_have_separate_frames() -> None:
-    changes = [chunk("x" * TARGET_FRAME_BYTES), StatusChange(states.WORKING), chunk("y" * TARGET_FRAME_BYTES)]
+    changes: list[StatusChange | ArtifactChange] = [
+        chunk("x" * TARGET_FRAME_BYTES),
+        StatusChange(states.WORKING),
+        chunk("y" * TARGET_FRAME_BYTES),
+    ]
     encoded = list(encode_events("t", 1, changes, NO_CHANGE, 10 * TARGET_FRAME_BYTES))
     assert [len(frame.events) for frame in encoded] == [1, 1, 1]
 
