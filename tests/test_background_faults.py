@@ -47,6 +47,7 @@ from dragoman.extensions.mcp.servers.registry import McpRegistry
 from dragoman.extensions.postgres.hot.writer import CommittedBatch, PostgresWriter
 from dragoman.extensions.postgres.store import open_store as open_postgres
 from dragoman.ports import Store
+from dragoman.ports.tracing import Span
 from dragoman.runtime import Ports, PushOptions, RuntimeConfig, open_runtime
 from dragoman.runtime.lease import Lease, watch_lease
 from dragoman.runtime.log import EventLog, StoreHealth, UnsettledClaims
@@ -384,7 +385,7 @@ async def with_traces(stage: Stage) -> AsyncIterator[None]:
     stage.fault.armed = True
 
     def record() -> bool:
-        recorder.record_span("one", "internal", recorder.start_span(""), "", 1.0, (), ())
+        recorder.record_span(Span("one", "internal", recorder.start_span(""), "", 1.0, (), ()))
         return stage.fault.passages > 1
 
     await eventually(record)

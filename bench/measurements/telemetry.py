@@ -31,6 +31,7 @@ from dragoman.bindings.options import ServerOptions
 from dragoman.bindings.pipeline import RequestLogEntry
 from dragoman.core import trace
 from dragoman.core.counters import Histogram
+from dragoman.ports.tracing import Span
 from dragoman.telemetry.spans import SpanRecorder
 
 CALLERS: Final = 16
@@ -262,7 +263,9 @@ def _operation_costs() -> dict[str, float]:
         recorder.activate(context)
         keys = ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state")
         seconds = time.perf_counter() - began
-        recorder.record_span("run echo", "consumer", context, parent, seconds, keys, ("echo", TASK, 1, "COMPLETED"))
+        recorder.record_span(
+            Span("run echo", "consumer", context, parent, seconds, keys, ("echo", TASK, 1, "COMPLETED"))
+        )
 
     def with_export(operation: Callable[[], object]) -> Callable[[], None]:
         def both() -> None:

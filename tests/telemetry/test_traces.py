@@ -26,6 +26,7 @@ from dragoman.client.calls import Client
 from dragoman.core import trace
 from dragoman.core.durations import Backoff
 from dragoman.core.trace import CURRENT_TRACE
+from dragoman.ports.tracing import Span
 from dragoman.settings.settings import Settings
 from dragoman.telemetry.otlp import OtlpHttpTransport, SpanExporter
 from dragoman.telemetry.spans import EXPORT_BATCH_SIZE, SpanRecorder
@@ -269,7 +270,7 @@ async def test_rejected_spans_are_retried() -> None:
             reported = ("dragoman.event", "dragoman.agent", "dragoman.state")
             values = (3, "", "no \udcff")
             tracing.recorder.record_span(
-                "one", "internal", tracing.recorder.start_span(""), "", 1.0, reported, values, "it broke \udcff"
+                Span("one", "internal", tracing.recorder.start_span(""), "", 1.0, reported, values, "it broke \udcff")
             )
             async with asyncio.timeout(60):
                 await collector.requested.wait()
@@ -323,7 +324,7 @@ def test_spans_are_sent_in_batches() -> None:
             pass
 
     def span(name: str) -> None:
-        recorder.record_span(name, "internal", recorder.start_span(""), "", 1.0, (), ())
+        recorder.record_span(Span(name, "internal", recorder.start_span(""), "", 1.0, (), ()))
 
     span("one")
     exporter = SpanExporter(recorder, TransportStub(), {}, interval=600.0)
@@ -347,7 +348,7 @@ def test_a_full_batch_is_sent_at_once() -> None:
 
     exporter = SpanExporter(recorder, TransportStub(), {}, interval=600.0)
     for _ in range(EXPORT_BATCH_SIZE):
-        recorder.record_span("one of many", "internal", recorder.start_span(""), "", 1.0, (), ())
+        recorder.record_span(Span("one of many", "internal", recorder.start_span(""), "", 1.0, (), ()))
     assert came.wait(60)
     exporter.close()
     assert sum(sent) == exporter.sent == EXPORT_BATCH_SIZE
@@ -356,7 +357,7 @@ def test_a_full_batch_is_sent_at_once() -> None:
 def test_dropped_spans_are_counted() -> None:
     recorder = SpanRecorder(max_queued=2)
     for name in ("one", "two", "three"):
-        recorder.record_span(name, "internal", recorder.start_span(""), "", 1.0, (), ())
+        recorder.record_span(Span(name, "internal", recorder.start_span(""), "", 1.0, (), ()))
     assert (recorder.recorded, recorder.dropped) == (2, 1)
     assert [span.count(b"three") for span in recorder.take(9)] == [0, 0]
 

@@ -44,6 +44,7 @@ from dragoman.core.cards.agent_spec import RESUME_EXTENSION, SERVER_EXTENSIONS, 
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.core.task.log import Event
 from dragoman.core.trace import CURRENT_TRACE, TRACE_HEADER, is_recorded, parse_traceparent
+from dragoman.ports.tracing import Span
 from dragoman.runtime import Operations
 from dragoman.runtime.access import Call
 from dragoman.runtime.feeds import EventStream
@@ -495,11 +496,11 @@ class RequestLogEntry:
         tracer, self._span = self.options.tracer, None
         assert tracer is not None
         name, method = (self.method, self.method) if self.is_known_method else (name, OTHER_METHOD_LABEL)
-        tracer.record_span(
+        tracer.record_span(Span(
             name, "server", context, parent, seconds, _SPAN_ATTRIBUTES,
             (self.binding, method, status, self.dialect, self.agent, request_task_id(self.request), self.request_id),
             f"answered with {status}" if status in _SERVER_FAULT_STATUSES or _HTTP_FAULT.fullmatch(status) else "",
-        )  # fmt: skip
+        ))  # fmt: skip
 
 
 _SPAN_ATTRIBUTES: Final = (

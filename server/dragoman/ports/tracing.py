@@ -6,9 +6,23 @@ its children.
 
 from __future__ import annotations
 
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 SpanKind = Literal["server", "client", "consumer", "internal"]
+
+
+class Span(NamedTuple):
+    """A span that ends now, of a recorded trace. `parent` and `link` may be empty."""
+
+    name: str
+    kind: SpanKind
+    context: str
+    parent: str
+    seconds: float  # its duration
+    attributes: tuple[str, ...]  # the names of `values`
+    values: tuple[str | int, ...]  # empty texts are left out
+    error: str = ""  # why it failed, in a few words without content of the caller's; empty on success
+    link: str = ""  # the trace context of a related span
 
 
 class Tracer(Protocol):
@@ -20,20 +34,5 @@ class Tracer(Protocol):
     def activate(self, context: str) -> None:
         """Makes the span of a recorded trace current for this asyncio task, also for libraries with own tracing."""
 
-    def record_span(
-        self,
-        name: str,
-        kind: SpanKind,
-        context: str,
-        parent: str,
-        seconds: float,
-        attributes: tuple[str, ...],
-        values: tuple[str | int, ...],
-        error: str = "",
-        link: str = "",
-    ) -> None:
-        """Records a span that ends now, of a recorded trace. May be called from any thread.
-
-        `seconds`: its duration. `attributes`: the names of `values`; empty texts are left out. `error`: why it failed,
-        in a few words without content of the caller's; empty on success. `link`: the trace context of a related span.
-        """
+    def record_span(self, span: Span) -> None:
+        """May be called from any thread."""

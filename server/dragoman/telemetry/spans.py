@@ -19,7 +19,7 @@ from typing import Any, Final
 from dragoman.core import trace
 from dragoman.core.task import frames
 from dragoman.ids import IDS
-from dragoman.ports.tracing import SpanKind
+from dragoman.ports.tracing import Span
 from dragoman.version import __version__
 
 MAX_QUEUED_SPANS: Final = 16_384  # spans that can wait for export; further spans are dropped and counted
@@ -58,24 +58,13 @@ class SpanRecorder:
 
             contexts.attach(api.set_span_in_context(_remote_span_class(api)(context)))
 
-    def record_span(
-        self,
-        name: str,
-        kind: SpanKind,
-        context: str,
-        parent: str,
-        seconds: float,
-        attributes: tuple[str, ...],
-        values: tuple[str | int, ...],
-        error: str = "",
-        link: str = "",
-    ) -> None:
+    def record_span(self, span: Span) -> None:
         queued = len(self._queue)
         if queued >= self._max_queued:
             self.dropped += 1
             return
-        # A tuple of strings and numbers: the garbage collector untracks it after its first pass.
-        self._queue.append((name, kind, context, parent, seconds, time.time_ns(), attributes, values, error, link))
+        # A plain tuple of strings and numbers: the garbage collector untracks it after its first pass.
+        self._queue.append((*span, time.time_ns()))
         self.recorded += 1
         if queued + 1 == EXPORT_BATCH_SIZE:
             self.batch_ready.set()
@@ -87,7 +76,8 @@ class SpanRecorder:
 
     def take(self, max_spans: int) -> list[bytes]:
         """Removes and encodes up to `max_spans` finished spans. Call from one thread only, any one."""
-        return [encode_span(*self._queue.popleft()) for _ in range(min(max_spans, len(self._queue)))]
+        ended = [self._queue.popleft() for _ in range(min(max_spans, len(self._queue)))]
+        return [encode_span(Span._make(span), ended_at) for *span, ended_at in ended]
 
 
 @cache
@@ -116,23 +106,9 @@ _UNCACHED_ATTRIBUTES: Final = frozenset(("dragoman.task", "dragoman.request", "d
 """Attributes with values that rarely repeat."""
 
 
-def encode_span(
-    name: str,
-    kind: str,
-    context: str,
-    parent: str,
-    seconds: float,
-    ended_at_nanos: int,
-    attributes: tuple[str, ...],
-    values: tuple[AttributeValue, ...],
-    error: str,
-    link: str,
-) -> bytes:
-    """Encodes an OTLP Span that took `seconds` and ended `ended_at_nanos` after the epoch.
-
-    `context`, `parent` and `link` are trace contexts, the latter two may be empty. `attributes` are the names of
-    `values`; empty strings are omitted.
-    """
+def encode_span(ended: Span, ended_at_nanos: int) -> bytes:
+    """Encodes an OTLP Span that ended `ended_at_nanos` after the epoch."""
+    name, kind, context, parent, seconds, attributes, values, error, link = ended
     uncached, cached_values = _split_attributes(attributes)
     # trace_id, span_id and parent_span_id, each with its key and length
     ids = f"0a10{context[3:35]}1208{context[36:52]}{'2208' if parent else ''}{parent[36:52]}"

@@ -19,7 +19,7 @@ from dragoman.core.exceptions import is_a
 from dragoman.core.task import states
 from dragoman.ports import Agent, AgentStillRuns, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import failed_turn_end
-from dragoman.ports.tracing import Tracer
+from dragoman.ports.tracing import Span, Tracer
 from dragoman.runtime.lease import GuardedSteps, watch_lease
 from dragoman.supervision import wait_for
 from dragoman.worker.frames import encode_registration
@@ -259,12 +259,12 @@ class Worker:
             result = await self._call_agent(agent, turn_context)
         finally:
             failed = result is not None and result.status.state == states.FAILED
-            self._tracer.record_span(
+            self._tracer.record_span(Span(
                 f"turn {turn_context.agent}", "consumer", context, parent, time.perf_counter() - started_at,
                 ("dragoman.agent", "dragoman.task", "dragoman.attempt"),
                 (turn_context.agent, turn_context.task_id, turn_context.attempt),
                 "the turn failed" if failed else "",
-            )  # fmt: skip
+            ))  # fmt: skip
         return result
 
     def _abort_turn(self, turn: RemoteTurnContext, reason: str) -> None:

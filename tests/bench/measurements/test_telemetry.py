@@ -9,13 +9,14 @@ from bench.servers.contestants import DRAGOMAN
 
 from bench.measurements import telemetry
 from bench.report import document
+from dragoman.ports.tracing import Span
 from dragoman.wiring.telemetry import open_tracing
 
 
 async def test_the_collector_accepts_exported_spans() -> None:
     async with telemetry.collector() as (url, received):
         async with open_tracing(url, {}, 1.0) as tracing:
-            tracing.recorder.record_span("one", "internal", tracing.recorder.start_span(""), "", 1.0, (), ())
+            tracing.recorder.record_span(Span("one", "internal", tracing.recorder.start_span(""), "", 1.0, (), ()))
         assert len(received) == 1
         assert received[0] > 0
         assert (tracing.exporter.sent, tracing.exporter.is_failing) == (1, False)

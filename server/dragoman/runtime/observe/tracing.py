@@ -16,7 +16,7 @@ from dragoman.core.names import task_id_of
 from dragoman.core.task import states
 from dragoman.core.task.log import TaskRef
 from dragoman.ports import Store
-from dragoman.ports.tracing import Tracer
+from dragoman.ports.tracing import Span, Tracer
 from dragoman.runtime.turn.context import NO_MESSAGE
 from dragoman.runtime.turn.runner import TurnRunner
 
@@ -48,13 +48,13 @@ class TracedTurns:
             await runner.run()
         finally:
             state = runner.context.record.state
-            tracer.record_span(
+            tracer.record_span(Span(
                 f"run {record.agent}", "consumer", context, parent, time.perf_counter() - began,
                 ("dragoman.agent", "dragoman.task", "dragoman.attempt", "dragoman.state"),
                 (record.agent, record.id, record.attempt, _STATES.get(state, "")),
                 "the task failed" if state == states.FAILED else "",
                 link if link and trace.trace_id_of(link) != trace.trace_id_of(parent) else "",
-            )  # fmt: skip
+            ))  # fmt: skip
 
     async def _read_context(self, task: TaskRef, message: int) -> str:
         """The trace context of a message; empty when it cannot be read: tracing must not delay or fail a run."""

@@ -47,7 +47,7 @@ from dragoman.ports import (
     Store,
     WebhookEncoder,
 )
-from dragoman.ports.tracing import Tracer
+from dragoman.ports.tracing import Span, Tracer
 from dragoman.runtime.feeds import Subscriber, TaskFeeds
 from dragoman.runtime.lease import LeaseHold
 from dragoman.runtime.log import TaskSnapshots, gap_event, read_task
@@ -367,13 +367,13 @@ class PushDelivery:
         response, error = await self._call_receiver(event, {TRACE_HEADER: context})
         status = response.status if response else 0
         if is_recorded(context):
-            tracer.record_span(
+            tracer.record_span(Span(
                 "push", "client", context, self._parent_trace, self._deps.clock() - began,
                 ("server.address", "dragoman.agent", "dragoman.task", "dragoman.event", "dragoman.attempt",
                  "http.response.status"),
                 (push.config.host, push.agent, push.task_id, event.sequence, push.failures + 1, status),
                 "" if 200 <= status < 300 else error or f"answered with {status}",
-            )  # fmt: skip
+            ))  # fmt: skip
         return response, error
 
     async def _call_receiver(
