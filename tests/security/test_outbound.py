@@ -23,7 +23,7 @@ from tests.postgres import free_port
 from dragoman.core.net.addresses import AddressPolicy, parse_allow_entry
 from dragoman.core.net.targets import OutboundPolicy
 from dragoman.ports import ConnectFailed, OutboundFailed, OutboundForbidden, OutboundHttp, OutboundResponse
-from dragoman.security.outbound import OutboundClient, OutboundTimeouts
+from dragoman.security.outbound import MAX_GET_BODY_BYTES, MAX_POST_BODY_BYTES, OutboundClient, OutboundTimeouts
 from dragoman.security.tls.certificate_files import CertificateFiles
 
 HERE = OutboundPolicy(AddressPolicy(loopback=True))
@@ -383,14 +383,17 @@ async def test_proxies_in_the_environment_are_ignored(monkeypatch: pytest.Monkey
 
 async def test_long_responses_are_truncated_for_post_and_rejected_for_get() -> None:
     async def long(_: web.BaseRequest) -> web.StreamResponse:
-        return web.Response(body=b"x" * 5000)
+        return web.Response(body=b"x" * size)
 
+    size = MAX_GET_BODY_BYTES
     async with receiving(long) as receiver, guarding() as guard:
         url = f"http://127.0.0.1:{receiver.port}/"
-        assert await guard.get(url, limit=5000) == OutboundResponse(200, (await guard.get(url)).headers, b"x" * 5000)
-        assert (await guard.post(url, b"", {}, limit=100)).body == b"x" * 100
-        with pytest.raises(OutboundFailed, match="responded with more than 4999 bytes"):
-            await guard.get(url, limit=4999)
+        whole = await guard.get(url)
+        assert whole == OutboundResponse(200, whole.headers, b"x" * size)
+        assert (await guard.post(url, b"", {})).body == b"x" * MAX_POST_BODY_BYTES
+        size += 1
+        with pytest.raises(OutboundFailed, match=f"responded with more than {MAX_GET_BODY_BYTES} bytes"):
+            await guard.get(url)
 
 
 async def test_an_endless_response_is_not_read_completely() -> None:

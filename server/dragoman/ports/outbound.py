@@ -32,7 +32,7 @@ class OutboundResponse:
 class OutboundPort(Protocol):
     """Calls URLs that others choose, under the operator's policy. Never follows a redirect."""
 
-    def check_url(self, url: str) -> None:
+    def check_url(self, url: str) -> object:
         """Checks the text of a URL: scheme, port, user info, literal addresses. Raises OutboundForbidden."""
 
     async def close(self) -> None:

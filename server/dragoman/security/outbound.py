@@ -127,34 +127,23 @@ class OutboundClient:
             ),
         )
 
-    def check_url(self, url: str) -> None:
-        """Checks a URL without resolving it. Raises OutboundForbidden."""
-        self._check_url(url)
-
-    async def get(
-        self, url: str, headers: Mapping[str, str] = {}, *, limit: int = MAX_GET_BODY_BYTES
-    ) -> OutboundResponse:
-        """Sends a GET request. Raises OutboundFailed for a body over `limit` bytes or a compressed one."""
-        return await self._call("GET", url, headers, None, limit)
+    async def get(self, url: str, headers: Mapping[str, str] = {}) -> OutboundResponse:
+        """Sends a GET request. Raises OutboundFailed for a body over MAX_GET_BODY_BYTES or a compressed one."""
+        return await self._call("GET", url, headers, None, MAX_GET_BODY_BYTES)
 
     async def post(
-        self,
-        url: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        *,
-        may_send: Callable[[], bool] | None = None,
-        limit: int = MAX_POST_BODY_BYTES,
+        self, url: str, body: bytes, headers: Mapping[str, str], *, may_send: Callable[[], bool] | None = None
     ) -> OutboundResponse:
-        """Sends a POST request. The response's body is truncated at `limit` bytes: its status is what matters."""
+        """Sends a POST request. The response's body is truncated at MAX_POST_BODY_BYTES: its status is what matters."""
         data = body if may_send is None else _GuardedBody(body, may_send)
-        return await self._call("POST", url, headers, data, limit)
+        return await self._call("POST", url, headers, data, MAX_POST_BODY_BYTES)
 
     async def close(self) -> None:
         await self._session.close()
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _check_url(self, url: str) -> UrlTarget:
+    def check_url(self, url: str) -> UrlTarget:
+        """Checks a URL without resolving it. Raises OutboundForbidden."""
         try:
             target = parse_target(url)
         except ValueError as error:
@@ -187,7 +176,7 @@ class OutboundClient:
 
     async def resolve(self, url: str) -> Sequence[str]:
         """The allowed addresses of a URL (`dragoman.ports.OutboundStreams`)."""
-        target = self._check_url(url)
+        target = self.check_url(url)
         try:
             return self._allowed_addresses(target.host, target.port, await self._lookup_host(target.host, target.port))
         except OSError as error:
@@ -203,7 +192,7 @@ class OutboundClient:
         body: bytes | aiohttp.BytesPayload | None,
         limits: aiohttp.ClientTimeout,
     ) -> AsyncIterator[tuple[UrlTarget, aiohttp.ClientResponse]]:
-        target = self._check_url(url)
+        target = self.check_url(url)
         _check_headers(headers)
         exact = URL.build(
             scheme=target.scheme,
