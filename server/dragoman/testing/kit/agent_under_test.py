@@ -346,18 +346,14 @@ class TaskRun(Story):
             # Set after the events, so that concurrent waiters never see a state without its events.
             self._record = record
             self.task = pb.Task.FromString(snapshot.task)
-        self.attempt = self._attempt(record)
+        attempts = [step.metadata["attempt"] for step in self.events[self.turn_began :] if "attempt" in step.metadata]
+        self.attempt = max(record.attempt, *map(int, attempts), 1)  # of the last turn, also if it has ended
         self.error, self.failure = self._kit.failed.get(self._id, (None, "")) if self.state == "FAILED" else (None, "")
         conversation = await store.messages(record.ref)
         message, request = pb.Message.FromString, pb.SendMessageRequest.FromString
         entries = conversation.messages if conversation else ()
         self.exchange = [Exchange(entry.number, message(entry.message), request(entry.envelope)) for entry in entries]
         self.usage = conversation.usage if conversation else Usage()
-
-    def _attempt(self, record: TaskRecord) -> int:
-        """The attempt number of the last turn, also if it has ended."""
-        attempts = [step.metadata["attempt"] for step in self.events[self.turn_began :] if "attempt" in step.metadata]
-        return max(record.attempt, *map(int, attempts), 1)
 
     async def _follow(self, is_done: Callable[[], bool], aim: str, *, strict: bool = False) -> None:
         """Checks `is_done` after each event until it holds. `strict`: the turn must not end before."""
@@ -373,11 +369,9 @@ class TaskRun(Story):
             request = pb.SubscribeToTaskRequest(id=self.id)
             events = operations.read.subscribe_to_task(self._kit.call(self.agent, after), request)
             try:
-                while (
-                    not is_done()
-                    and (self._busy or not strict)
-                    and await self._wait_for_event(events, restarted, deadline, aim)
-                ):
+                has_more = True
+                while has_more and not is_done() and (self._busy or not strict):
+                    has_more = await self._wait_for_event(events, restarted, deadline, aim)
                     await self.refresh()
             finally:
                 await events.aclose()
@@ -391,13 +385,10 @@ class TaskRun(Story):
         either: set[asyncio.Future[Any]] = {next_batch, restarted}
         await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
         if next_batch.done():
-            batch = next_batch.result()
-            await self.refresh()
-            return batch is not None
+            return next_batch.result() is not None
         next_batch.cancel()
         await asyncio.wait({next_batch})
         if restarted.done():
-            await self.refresh()
             return False
         where = self._agent_line()
         raise AssertionError(
