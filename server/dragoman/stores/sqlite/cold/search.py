@@ -44,14 +44,13 @@ _IS_OWN: Final = "SELECT principal = ? FROM owners WHERE owner = ?"
 _HAS_PRINCIPAL: Final = """
 coalesce(nullif(t.principal, ''), (SELECT o.principal FROM owners o WHERE o.owner = t.owner)) = ?
 """
-_AGENTS: Final = """
-WITH RECURSIVE a (agent) AS (
-    SELECT (SELECT agent FROM tasks t INDEXED BY {index} WHERE {states} ORDER BY agent LIMIT 1)
-    UNION ALL SELECT (
-        SELECT t.agent FROM tasks t INDEXED BY {index} WHERE {states} AND t.agent > a.agent ORDER BY t.agent LIMIT 1
-    ) FROM a WHERE a.agent IS NOT NULL
-) SELECT agent FROM a WHERE agent IS NOT NULL
+_DISTINCT: Final = """
+WITH RECURSIVE d (value) AS (
+    SELECT min(t.{column}) FROM {rows}
+    UNION ALL SELECT (SELECT min(t.{column}) FROM {rows} AND t.{column} > d.value) FROM d WHERE d.value IS NOT NULL
+) SELECT value FROM d WHERE value IS NOT NULL LIMIT ?
 """
+"""The values of the first column of an index, in order, without reading all of its rows."""
 _INACTIVE: Final = ("tasks_inactive", "state > 2 AND t.listed")
 _ACTIVE: Final = ("tasks_active", "state <= 2 AND t.listed")
 _BY_KEY: Final = "INDEXED BY tasks_by_key"
@@ -64,21 +63,8 @@ FROM tasks t JOIN owners o USING (owner) WHERE t.owner = ? AND t.task = ?
 """
 
 _AGENT_OF_CAUSE: Final = f"SELECT agent FROM tasks t {_BY_CAUSE} WHERE listed AND cause <> '' AND cause = ? LIMIT 1"
-_SELECT_CAUSES: Final = f"""
-WITH RECURSIVE c (cause) AS (
-    SELECT min(cause) FROM tasks t {_BY_CAUSE} WHERE cause <> '' AND listed
-    UNION ALL SELECT (
-        SELECT min(t.cause) FROM tasks t {_BY_CAUSE} WHERE t.cause <> '' AND t.listed AND t.cause > c.cause
-    ) FROM c WHERE c.cause IS NOT NULL
-) SELECT cause FROM c WHERE cause IS NOT NULL LIMIT ?
-"""
-
-_SELECT_SCOPES: Final = """
-WITH RECURSIVE s AS (
-    SELECT min(scope) AS scope FROM owners
-    UNION ALL SELECT (SELECT min(o.scope) FROM owners o WHERE o.scope > s.scope) FROM s WHERE s.scope IS NOT NULL
-) SELECT scope FROM s WHERE scope IS NOT NULL LIMIT ?
-"""
+_SELECT_CAUSES: Final = _DISTINCT.format(column="cause", rows=f"tasks t {_BY_CAUSE} WHERE t.cause <> '' AND t.listed")
+_SELECT_SCOPES: Final = _DISTINCT.format(column="scope", rows="owners t WHERE TRUE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,7 +343,8 @@ def _pairs(connection: sqlite3.Connection, index: str, condition: str, query: Ta
     indexed = sorted(state for state in query.states or STORED_STATES if (state > 2) == (index == _INACTIVE[0]))
     agents = sorted(query.agents)
     if not agents:
-        agents = [agent for (agent,) in connection.execute(_AGENTS.format(index=index, states=condition))]
+        sql = _DISTINCT.format(column="agent", rows=f"tasks t INDEXED BY {index} WHERE t.{condition}")
+        agents = [agent for (agent,) in connection.execute(sql, (-1,))]
     return [(agent, state) for agent in agents for state in indexed]
 
 
