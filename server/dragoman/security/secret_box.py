@@ -11,7 +11,7 @@ import binascii
 import logging
 import os
 from base64 import b64decode, urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -38,9 +38,8 @@ class DecryptionFailed(ValueError):
 class AesGcmSecretBox:
     """Encrypts and decrypts texts. Without keys texts stay plain, which is logged once."""
 
-    def __init__(self, keys: Sequence[bytes] = (), *, random_bytes: Callable[[int], bytes] = os.urandom) -> None:
+    def __init__(self, keys: Sequence[bytes] = ()) -> None:
         """keys: 32 bytes each."""
-        self._random_bytes = random_bytes
         self.has_keys = bool(keys)
         self._ciphers: dict[str, Any] = {}
         self._warned = False
@@ -60,7 +59,7 @@ class AesGcmSecretBox:
                 _log.warning("secrets are stored unencrypted; readers of the store can see them; pass --secrets-keys")
             return text
         name, cipher = next(iter(self._ciphers.items()))
-        nonce = self._random_bytes(_NONCE_BYTES)
+        nonce = os.urandom(_NONCE_BYTES)
         sealed = nonce + cipher.encrypt(nonce, text.encode(), context.encode())
         return f"{SEALED_PREFIX}{name}:{urlsafe_b64encode(sealed).decode()}"
 
