@@ -41,7 +41,7 @@ def opened(monkeypatch: pytest.MonkeyPatch, address: str, ca: Path | None = None
     channels: list[tuple[str, bool]] = []
     monkeypatch.setattr(grpc, "insecure_channel", lambda target, **_: channels.append((target, False)))
     monkeypatch.setattr(grpc, "secure_channel", lambda target, *_, **__: channels.append((target, True)))
-    tls.blocking_grpc_channel(address, ca=ca)
+    tls.grpc_channel(grpc, address, ca=ca, cert=None)
     return channels[0]
 
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from dragoman.calling.errors import ClientError, ServerUnavailable
-
-if TYPE_CHECKING:
-    import grpc
 
 _ENCRYPTED_BY_SCHEME: Final = {"grpcs": True, "https": True, "grpc": False, "http": False}
 
@@ -56,30 +53,11 @@ def _refuse_passphrase() -> str:
     raise ValueError("the key is encrypted; use one without a passphrase")
 
 
-def grpc_channel(
-    address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
-) -> grpc.aio.Channel:
-    """Opens a gRPC channel to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT` (encrypted). An address without a
-    scheme is encrypted if authorities or a certificate are given. Raises ClientError for an unusable file."""
+def grpc_channel(channels: Any, address: str, options: Any = (), *, ca: Path | None, cert: Path | None) -> Any:
+    """Opens a channel of the module `grpc` or `grpc.aio` to `HOST:PORT`, `grpc://HOST:PORT`, or `grpcs://HOST:PORT`
+    (encrypted). An address without a scheme is encrypted if authorities or a certificate are given. Raises ClientError
+    for an unusable file."""
     import grpc  # callers of HTTP addresses need the rest of this module only
-
-    channel: grpc.aio.Channel = _open_channel(grpc.aio, address, options, ca, cert)
-    return channel
-
-
-def blocking_grpc_channel(
-    address: str, options: Sequence[tuple[str, Any]] = (), *, ca: Path | None = None, cert: Path | None = None
-) -> grpc.Channel:
-    """`grpc_channel` for threads without an event loop."""
-    import grpc
-
-    channel: grpc.Channel = _open_channel(grpc, address, options, ca, cert)
-    return channel
-
-
-def _open_channel(channels: Any, address: str, options: Any, ca: Path | None, cert: Path | None) -> Any:
-    """Opens a channel of the module `grpc` or `grpc.aio`."""
-    import grpc
 
     scheme, divider, target = address.partition("://")
     target = target.rstrip("/") if divider else address

@@ -61,7 +61,10 @@ class CallOptions:
 
     async def grpc_channel(self, address: str) -> grpc.aio.Channel:
         """Opens a channel with a connection of its own. Raises ClientError for unusable certificate files."""
-        return tls.grpc_channel(address, _CHANNEL_OPTIONS, ca=self.ca, cert=self.cert)
+        import grpc  # callers over HTTP do not need it
+
+        channel: grpc.aio.Channel = tls.grpc_channel(grpc.aio, address, _CHANNEL_OPTIONS, ca=self.ca, cert=self.cert)
+        return channel
 
     def for_transport(self, address: str, headers: Mapping[str, str], *, prefix: str = "") -> TransportOptions:
         """The options of a transport. headers: of each call; an HTTP client may have them instead."""

@@ -70,7 +70,7 @@ class ServerStream:
         self._last_received_at = time.monotonic()
         self._failure = ""  # why this side has ended the stream; empty if it has not
         self._closed = False
-        self._channel = tls.blocking_grpc_channel(address, _CHANNEL_OPTIONS, ca=ca, cert=cert)
+        self._channel = tls.grpc_channel(grpc, address, _CHANNEL_OPTIONS, ca=ca, cert=cert)
         connect = self._channel.stream_stream(
             CONNECT_METHOD, wk.ConnectRequest.SerializeToString, wk.ConnectResponse.FromString
         )
