@@ -66,12 +66,12 @@ def test_an_authority_encrypts_an_address_without_a_scheme(monkeypatch: pytest.M
 
 
 def test_default_files_can_be_set_and_reset(tmp_path: Path) -> None:
-    reset = tls.use_ca(tmp_path / "missing.pem")
+    token = tls.default_ca.set(tmp_path / "missing.pem")
     try:
         with pytest.raises(ClientError, match=r"missing\.pem"):
             tls.ssl_context()
     finally:
-        reset()
+        tls.default_ca.reset(token)
     tls.ssl_context()
 
 

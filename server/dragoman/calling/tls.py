@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, Final
@@ -12,26 +11,14 @@ from dragoman.calling.errors import ClientError, ServerUnavailable
 
 _ENCRYPTED_BY_SCHEME: Final = {"grpcs": True, "https": True, "grpc": False, "http": False}
 
-_default_ca: Final[ContextVar[Path | None]] = ContextVar("authorities", default=None)
-_default_cert: Final[ContextVar[Path | None]] = ContextVar("certificate", default=None)
-
-
-def use_ca(ca: Path) -> Callable[[], None]:
-    """Sets the default file of trusted authorities (PEM). Returns the function that resets it."""
-    token = _default_ca.set(ca)
-    return lambda: _default_ca.reset(token)
-
-
-def use_cert(cert: Path) -> Callable[[], None]:
-    """Sets the default file of the client certificate and its key (PEM). Returns the function that resets it."""
-    token = _default_cert.set(cert)
-    return lambda: _default_cert.reset(token)
+default_ca: Final[ContextVar[Path | None]] = ContextVar("trusted authorities, in PEM", default=None)
+default_cert: Final[ContextVar[Path | None]] = ContextVar("client certificate and its key, in PEM", default=None)
 
 
 def ssl_context(ca: Path | None = None, cert: Path | None = None) -> ssl.SSLContext:
     """Creates the TLS context of HTTP connections. ca: the authorities to trust, by default the system's. cert: the
     client certificate with its key. Raises ClientError for an unusable file."""
-    ca_file, cert_file = ca or _default_ca.get(), cert or _default_cert.get()
+    ca_file, cert_file = ca or default_ca.get(), cert or default_cert.get()
     try:
         context = ssl.create_default_context(cafile=ca_file)
     except OSError as error:
@@ -61,7 +48,7 @@ def grpc_channel(channels: Any, address: str, options: Any = (), *, ca: Path | N
 
     scheme, divider, target = address.partition("://")
     target = target.rstrip("/") if divider else address
-    ca_file, cert_file = ca or _default_ca.get(), cert or _default_cert.get()
+    ca_file, cert_file = ca or default_ca.get(), cert or default_cert.get()
     has_files = ca_file is not None or cert_file is not None
     if not (_ENCRYPTED_BY_SCHEME.get(scheme, False) if divider else has_files):
         return channels.insecure_channel(target, options=options)

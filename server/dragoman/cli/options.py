@@ -10,8 +10,10 @@ import os
 import re
 from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -172,7 +174,7 @@ Server = Annotated[str, option(
 )]  # fmt: skip
 
 
-def _file_option(name: str, help: str, use: Callable[[Path], Callable[[], None]]) -> Any:
+def _file_option(name: str, help: str, default: ContextVar[Path | None]) -> Any:
     """`--ca` or `--cert`, by default the file of the profile.
 
     Takes effect in its callback and lasts until the command ends, so commands need not pass it on.
@@ -182,7 +184,7 @@ def _file_option(name: str, help: str, use: Callable[[Path], Callable[[], None]]
         if not _is_given(ctx, name) and (found := _profile_of_server(ctx)) and (own := getattr(found[1], name)):
             file = Path(own)
         if file is not None:
-            ctx.call_on_close(use(file))
+            ctx.call_on_close(partial(default.reset, default.set(file)))
         return file
 
     variable = f"DRAGOMAN_{name.upper()}"
@@ -191,8 +193,8 @@ def _file_option(name: str, help: str, use: Callable[[Path], Callable[[], None]]
 
 _CA_HELP: Final = "CA certificates to verify the server's certificate with, in PEM. [the system's CAs]"
 _CERT_HELP: Final = "Client certificate and its key, both in one PEM file, if the server requires one."
-Ca = Annotated[Path | None, _file_option("ca", _CA_HELP, tls.use_ca)]
-Cert = Annotated[Path | None, _file_option("cert", _CERT_HELP, tls.use_cert)]
+Ca = Annotated[Path | None, _file_option("ca", _CA_HELP, tls.default_ca)]
+Cert = Annotated[Path | None, _file_option("cert", _CERT_HELP, tls.default_cert)]
 Key = Annotated[str, option(
     "--key", "KEY", "API key or another bearer token, if the server requires authentication.",
     envvar="DRAGOMAN_KEY", callback=_use_key,
