@@ -77,7 +77,7 @@ def report(app: App) -> dict[str, int]:
     runtime, scheduler = app.runtime, app.runtime.scheduler
     store, admission = runtime.store, runtime.operations.admission
     assert isinstance(store, SqliteStore)
-    counters = store.quota_counters
+    counters = store.writer.committer.quota_counters
     return {
         "open": sum(admission.open_streams.values()),
         "paced": len(admission.buckets),

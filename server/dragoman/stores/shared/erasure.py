@@ -286,12 +286,6 @@ def _delete_rows(
     return counted, used, freed, used == len(found)
 
 
-def _digest_of_queued_ids(number: int) -> Query[str]:
-    """The digest of the ids of an erasure's tasks."""
-    rows = yield from select("SELECT id FROM erasure_queue WHERE receipt = ?1 ORDER BY id", number)
-    return task_ids_digest(row[0] for row in rows)
-
-
 def _finish_receipt(number: int, ids_digest: str, now: int) -> Query[bool]:
     """Completes a receipt, and deletes some of its queue. True when the queue is empty."""
     yield from change(_FINISH_RECEIPT, number, ids_digest, now)
@@ -418,7 +412,8 @@ class Eraser(ABC):
             done := await runner.write_low_priority(self._delete_content, number, after, await runner.now())
         ) is not None:
             after = done
-        digest = await runner.read(_digest_of_queued_ids, number)
+        ids = await runner.read(select, "SELECT id FROM erasure_queue WHERE receipt = ?1 ORDER BY id", number)
+        digest = task_ids_digest(id for (id,) in ids)
         while not await runner.write_low_priority(_finish_receipt, number, digest, await runner.now()):
             pass
         return (await runner.read(stored_receipts, "WHERE receipt = ?1", number))[0]

@@ -134,7 +134,6 @@ class SqliteStore:
         self._checkpointer = Checkpointer(lambda: connect(path), path, timings)
         self.writer = SqliteWriter(connection, clock, self._checkpointer, timings)
         self.commit_counters = self.writer.committer.counters
-        self.quota_counters = self.writer.committer.quota_counters
         self._reader_local = threading.local()
         self._files = DatabaseFiles(path)
         self._backup_source = connect(path, readonly=True)  # for a backup after the names of the files are gone

@@ -40,7 +40,7 @@ class Counted(StoreMachine):
         if not hasattr(self, "store") or self.pending:
             return
         assert isinstance(self.store, SqliteStore)
-        known = self.store.quota_counters.loads
+        known = self.store.writer.committer.quota_counters.loads
         if has := known.get(OWNER.principal):
             with sqlite3.connect(Path(self.folder.name) / "tasks.db") as connection:
                 assert figures.read_load(connection, OWNER.principal) == has
@@ -104,5 +104,5 @@ async def test_a_rolled_back_batch_is_not_counted(store: SqliteStore) -> None:
 async def test_principals_without_a_quota_are_not_counted(store: SqliteStore) -> None:
     claimed = await store.append(created(new_ref(), claim=7))
     await store.append(by_runner(claimed, status(states.WORKING)))
-    counters = store.quota_counters
+    counters = store.writer.committer.quota_counters
     assert (counters.loads, counters.unread) == ({}, {})
