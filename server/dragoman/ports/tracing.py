@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from typing import Literal, NamedTuple, Protocol
 
-SpanKind = Literal["server", "client", "consumer", "internal"]
-
 
 class Span(NamedTuple):
     """A span that ends now, of a recorded trace. `parent` and `link` may be empty."""
 
     name: str
-    kind: SpanKind
+    kind: Literal["server", "client", "consumer", "internal"]
     context: str
     parent: str
     seconds: float  # its duration

@@ -78,7 +78,7 @@ class OutboundTimeouts:
 
 
 class OutboundClient:
-    """Sends requests to the addresses that a policy allows. Implements `dragoman.ports.OutboundHttp`.
+    """Sends requests to the addresses that a policy allows. Implements `OutboundHttp` and `OutboundStreams`.
 
     Create it on the event loop that uses it.
     """
@@ -128,13 +128,11 @@ class OutboundClient:
         )
 
     async def get(self, url: str, headers: Mapping[str, str] = {}) -> OutboundResponse:
-        """Sends a GET request. Raises OutboundFailed for a body over MAX_GET_BODY_BYTES or a compressed one."""
         return await self._call("GET", url, headers, None, MAX_GET_BODY_BYTES)
 
     async def post(
         self, url: str, body: bytes, headers: Mapping[str, str], *, may_send: Callable[[], bool] | None = None
     ) -> OutboundResponse:
-        """Sends a POST request. The response's body is truncated at MAX_POST_BODY_BYTES: its status is what matters."""
         data = body if may_send is None else _GuardedBody(body, may_send)
         return await self._call("POST", url, headers, data, MAX_POST_BODY_BYTES)
 
@@ -143,7 +141,6 @@ class OutboundClient:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def check_url(self, url: str) -> UrlTarget:
-        """Checks a URL without resolving it. Raises OutboundForbidden."""
         try:
             target = parse_target(url)
         except ValueError as error:
@@ -167,7 +164,6 @@ class OutboundClient:
     async def open(
         self, method: str, url: str, headers: Mapping[str, str], body: bytes | None = None, *, idle_timeout: float
     ) -> AsyncIterator[OutboundResponseStream]:
-        """Sends a request and streams its response (`dragoman.ports.OutboundStreams`)."""
         connect = self._timeouts.connect
         timeout = aiohttp.ClientTimeout(None, connect, idle_timeout, connect)
         async with self._request(method, url, headers, body, timeout) as (target, response):
@@ -175,7 +171,6 @@ class OutboundClient:
             yield _StreamedResponse(response.status, _headers(response), response.content.iter_any)
 
     async def resolve(self, url: str) -> Sequence[str]:
-        """The allowed addresses of a URL (`dragoman.ports.OutboundStreams`)."""
         target = self.check_url(url)
         try:
             return self._allowed_addresses(target.host, target.port, await self._lookup_host(target.host, target.port))

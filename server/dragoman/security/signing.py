@@ -115,10 +115,7 @@ class StoredSigningKeys:
         return self._pairs[signing_keys.active_key(self._keys, self._clock()).id]
 
     async def public(self) -> bytes:
-        """Returns the public keys as a JWK set.
-
-        Always reads the store: the caller may have a signature that another server made with a new key.
-        """
+        # Always reads the store: the caller may have a signature that another server made with a new key.
         await self._refresh(force=True)
         published = [self._pairs[key.id].public for key in signing_keys.published_keys(self._keys, self._clock())]
         return json.dumps({"keys": published}, separators=(",", ":")).encode()

@@ -36,7 +36,6 @@ class CompositeAuthenticator:
     """Raises Unauthenticated for the credential id of a certificate that is no longer valid."""
 
     async def authenticate(self, headers: Iterable[tuple[str, str]]) -> Identity | None:
-        """The identity of a request's credentials; None without any. Raises Unauthenticated."""
         credentials = read_credentials(headers, keys=self.api_keys is not None)
         if credentials is None:
             return None

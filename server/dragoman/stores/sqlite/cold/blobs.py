@@ -167,7 +167,6 @@ class SqliteBlobRestorer(BlobRestorer):
         self._read = read
 
     def find(self, digest: str, query: Mapping[str, str]) -> Path | None:
-        """The file behind a link; None when it was removed. Raises PermissionError for an invalid link."""
         self.check_link(digest, query)
         path = self._blob_files.path(bytes.fromhex(digest))
         return path if path.exists() else None

@@ -71,7 +71,6 @@ WHERE t.ready AND t.principal = ? AND t.agent = ? ORDER BY t.created LIMIT ?
 def ready_tasks(
     connection: sqlite3.Connection, agents: Collection[str], limit: int, after: str = ""
 ) -> list[TaskRecord]:
-    """Up to `limit` waiting tasks of these agents, in the order in which they are to be claimed."""
     found: list[TaskRecord] = []
     queues: Iterable[Iterator[TaskRecord]] = _tasks_by_principal(connection, frozenset(agents), limit, after)
     while queues and len(found) < limit:

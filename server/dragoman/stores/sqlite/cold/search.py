@@ -106,12 +106,10 @@ def _failure_groups(connection: sqlite3.Connection, query: TaskSearch) -> Iterat
 
 
 def scopes(connection: sqlite3.Connection, limit: int) -> list[str]:
-    """The scopes of the store in alphabetical order."""
     return [scope for (scope,) in connection.execute(_SELECT_SCOPES, (limit,))]
 
 
 def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[cursors.StateCount]:
-    """The number of tasks in each state that match a search, whatever its states are."""
     query = query.for_counts
     reader = SqliteRangeReader(connection, query)
     counts, unread = Counter[int](), set[int]()
@@ -129,7 +127,6 @@ def count_states(connection: sqlite3.Connection, query: TaskSearch) -> list[curs
 
 
 def open_tasks(connection: sqlite3.Connection, query: TaskSearch) -> list[cursors.OpenTasks]:
-    """The unfinished tasks in the scopes and of the agents of a search, by agent and state."""
     reader = SqliteRangeReader(connection, replace(query, states=OPEN))
     found = []
     for one in reader.ranges:

@@ -137,7 +137,6 @@ def delete_rows_beside_task(connection: sqlite3.Connection, owner: int, key: byt
 
 
 def delegated_tasks(connection: sqlite3.Connection, task: TaskRef, limit: int) -> list[TaskRecord]:
-    """The first tasks that a task delegated, in the order of their creation."""
     return rows.records_with_owners(connection.execute(_SELECT_DELEGATED, (*task.owner, task.key, limit)))
 
 
@@ -196,7 +195,6 @@ WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?
 def read_steps(
     connection: sqlite3.Connection, ref: TaskRef, results: bool, only: StepRecord | None
 ) -> list[StepRecord]:
-    """See dragoman.ports.Store."""
     columns = rows.STEP_COLUMNS if only else _WITH_RESULT if results else _WITHOUT_RESULT
     sql = _SELECT_STEPS.format(columns=columns, only=_ONLY if only else "")
     values = (ref.owner.scope, ref.owner.principal, ref.key, *((only.turn, only.name, only.number) if only else ()))
@@ -204,5 +202,4 @@ def read_steps(
 
 
 def sleeping_tasks(connection: sqlite3.Connection, until: int, limit: int) -> list[TaskRecord]:
-    """The tasks that wake until then, the first one first."""
     return rows.records_with_owners(connection.execute(_SLEEPING_TASKS, (until, limit)))
