@@ -28,7 +28,7 @@ from dragoman_pb.a2a.v1 import a2a_pb2 as v03_pb
 from dragoman_pb.a2a.v1 import a2a_pb2_grpc as v03_rpc
 from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
 from dragoman_pb.dragoman.ops.v1 import failures_pb2 as ops
-from dragoman_pb.dragoman.ops.v1 import ops_pb2
+from dragoman_pb.dragoman.ops.v1 import ops_pb2, steps_pb2
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as rpc
 
@@ -118,6 +118,10 @@ async def test_viewers_and_operators_of_other_scopes_see_no_failure(server: Serv
     explained = await server.ops.Explain(ops_pb2.ExplainRequest(task_id=task), metadata=tuple(VERA.items()))
     assert SECRET not in str(explained)
     assert not explained.tasks[0].HasField("failure")
+    steps = steps_pb2.ListStepsRequest(task_id=task)
+    for caller, error in ((VERA, ""), (OLGA, f"ValueError: {SECRET} of 4 sheep")):
+        (step,) = (await server.ops.ListSteps(steps, metadata=tuple(caller.items()))).steps
+        assert (step.state, step.error) == (steps_pb2.TASK_STEP_STATE_FAILED, error)
     for caller in (VERA, TENANT_VIEWER, ALICE):
         with pytest.raises(grpc.aio.AioRpcError) as denied:
             await failures(server, caller)

@@ -215,7 +215,7 @@ async def test_one_step_is_read_by_its_name_and_turn(server: Server) -> None:
 
 async def test_the_list_of_steps_has_no_contents(server: Server) -> None:
     task = await server.send("fail")
-    listed = await server.ops.ListSteps(steps.ListStepsRequest(task_id=task), metadata=tuple(VERA.items()))
+    listed = await server.ops.ListSteps(steps.ListStepsRequest(task_id=task), metadata=tuple(OLGA.items()))
     assert [step.error for step in listed.steps] == ["", "ConnectionError: the library is closed"]
     assert not any(step.details.input or step.details.failures or step.HasField("text") for step in listed.steps)
 

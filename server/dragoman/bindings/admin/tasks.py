@@ -102,8 +102,10 @@ class TaskOperations:
             history=task.history if request.include_history else (),
         )
 
-    async def list_steps(self, _: OperatorCall, request: ops.ListStepsRequest) -> ops.ListStepsResponse:
+    async def list_steps(self, operator: OperatorCall, request: ops.ListStepsRequest) -> ops.ListStepsResponse:
         steps = (await self.runtime.maintenance.steps(fields.task_selection(request)))[1]
+        if not operator.is_operator:
+            steps = [replace(step, error="") for step in steps]
         return ops.ListStepsResponse(steps=map(step_message, steps))
 
     async def list_step_contents(
