@@ -217,7 +217,7 @@ async def take(browser: str, folder: Path) -> None:
             await page.go(f"http://{app.http}/console#/tasks/research/{steps}?tab=timeline")
             await page.see("search the archive", ".timeline")
             await page.run("document.querySelectorAll('.opener')[5].click()")
-            await page.see("overloaded", ".contents .traceback")
+            await page.see("overloaded", ".contents .failure")
             await _save(page, "console-steps", colors)
 
 

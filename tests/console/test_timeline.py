@@ -171,7 +171,7 @@ async def test_a_row_of_a_failed_step_opens_to_its_attempts_and_frames(browser: 
         await page.click(".opener", "fetch")
         await page.see("Failed attempts", ".contents")
         await page.see("ConnectionError: page 7 is closed", ".contents li:first-child")
-        await page.see('raise ConnectionError(f"page {page} is closed")', ".contents .traceback")
+        await page.see('raise ConnectionError(f"page {page} is closed")', ".contents .frames")
         await page.view(320, 800)
         assert await page.run(TOO_WIDE) == []
 
@@ -181,7 +181,7 @@ async def test_viewers_are_told_that_contents_are_for_operators(browser: str, tm
         task = (await posted(stage, keys["ann"], "go", "reader"))["id"]
         await opens(stage, keys["watcher"], f"#/tasks/reader/{task}?tab=timeline")
         await stage.page.click(".opener", "fetch")
-        await stage.page.see("Operators see arguments, result and tracebacks here.", ".contents")
+        await stage.page.see("Operators see arguments, result and failures here.", ".contents")
 
 
 async def test_time_in_the_queue_is_shown_and_a_running_bar_grows(browser: str, tmp_path: Path) -> None:

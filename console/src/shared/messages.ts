@@ -144,7 +144,7 @@ export interface ListedTask {
   cause?: string;
 }
 
-/** Why a task failed. */
+/** Why a task, or an attempt of a step, failed. Of the attempts, only the last one has frames. */
 export interface Failure {
   type?: string;
   text?: string;
@@ -152,6 +152,8 @@ export interface Failure {
   step?: string;
   causes?: string[];
   attempt?: number;
+  /** When the attempt of a step ended. */
+  ended?: string;
 }
 
 /** Tasks of an agent that failed in the same way; the failure is the last one. */
@@ -236,16 +238,8 @@ export interface TaskStep {
   resultBytes?: string;
   error?: string;
   /** With contents. */
-  details?: { input?: string; failures?: StepFailure[] };
+  details?: { input?: string; failures?: Failure[] };
   text?: StepText;
-}
-
-/** A failed attempt of a step. Only the last one has a traceback. */
-export interface StepFailure {
-  attempt?: number;
-  ended: string;
-  error?: string;
-  traceback?: string;
 }
 
 /** The result of a step for people. `omitted`: characters, of bytes their number, that are left out. */

@@ -1,6 +1,7 @@
-// Why a task failed, for operators: the exception, where it was raised, and a link to equal failures.
+// Why a task or a step failed, for operators: the exception, where it was raised, and a link to equal failures.
 
 import type { ComponentChildren } from "preact";
+import { formatTimeOfDay } from "../shared/format";
 import { failureTitle, type Failure } from "../shared/messages";
 import { usePolling } from "../shared/polling";
 import { href } from "../shared/route";
@@ -26,6 +27,7 @@ export function FailureNotice({ id, tenant, callerText, children }: FailureNotic
   return (
     <>
       <section class="notice failure" data-state="failed" aria-label="Failure">
+        <h3>{failureTitle(explanation.failure)}</h3>
         <FailureText failure={explanation.failure} />
         <a href={href(["failures"], { cause: explanation.cause ?? "" })}>Tasks that failed like this</a>
       </section>
@@ -34,11 +36,10 @@ export function FailureNotice({ id, tenant, callerText, children }: FailureNotic
   );
 }
 
-function FailureText({ failure }: { failure: Failure }) {
-  const { step, attempt, frames = [], causes = [] } = failure;
+/** What is known of a failed attempt, of a turn or a step, besides its title. */
+export function FailureText({ failure: { step, attempt, ended, frames = [], causes = [] } }: { failure: Failure }) {
   return (
     <>
-      <h3>{failureTitle(failure)}</h3>
       <p class="faint">
         {step && (
           <>
@@ -46,6 +47,7 @@ function FailureText({ failure }: { failure: Failure }) {
           </>
         )}
         attempt {attempt ?? 1}
+        {ended && `, ${formatTimeOfDay(ended)}`}
       </p>
       {frames.length > 0 && (
         <details open={innerWidth >= WIDE_PX}>

@@ -3,9 +3,10 @@
 import { ApiError, call, encodeSegment } from "../shared/api";
 import { ErrorMessage } from "../shared/components";
 import { JsonContent, TextContent } from "../shared/content/text";
-import { formatBytes, formatNumber, formatTimeOfDay } from "../shared/format";
-import type { Explanation, Json, StepFailure, StepText, TaskStep } from "../shared/messages";
+import { formatBytes, formatNumber } from "../shared/format";
+import { failureTitle, type Explanation, type Json, type StepText, type TaskStep } from "../shared/messages";
 import { usePolling } from "../shared/polling";
+import { FailureText } from "./failure";
 
 interface StepContentsProps {
   /** The explanation of the task, with its principal. */
@@ -25,7 +26,7 @@ export function StepContents({ explanation, step }: StepContentsProps) {
     [taskId, agent, scope, principal, step.name, step.turn],
     [step.state, step.attempt],
   );
-  if (error instanceof ApiError && error.status === 403) return <p class="faint">Operators see arguments, result and tracebacks here.</p>;
+  if (error instanceof ApiError && error.status === 403) return <p class="faint">Operators see arguments, result and failures here.</p>;
   if (!value) return error ? <ErrorMessage error={error} /> : <p class="faint">Loading</p>;
   const { input, failures = [] } = value.details ?? {};
   return (
@@ -35,7 +36,10 @@ export function StepContents({ explanation, step }: StepContentsProps) {
           <h3>Failed attempts {failures.length > 1 && <span class="count">{failures.length}, the last one first</span>}</h3>
           <ol>
             {failures.toReversed().map((failure, index) => (
-              <Failure key={index} failure={failure} />
+              <li key={index} class="failure">
+                <p class="bad">{failureTitle(failure)}</p>
+                <FailureText failure={failure} />
+              </li>
             ))}
           </ol>
         </>
@@ -63,20 +67,6 @@ function Arguments({ input }: { input?: string }) {
   } catch {
     return <TextContent text={input} format="plain" />; // of a worker in another language
   }
-}
-
-function Failure({ failure: { attempt, ended, error = "", traceback } }: { failure: StepFailure }) {
-  return (
-    <li>
-      <p>
-        <span class="faint">
-          Attempt {attempt ?? 1}, {formatTimeOfDay(ended)}
-        </span>{" "}
-        {!traceback && <span class="bad">{error}</span>}
-      </p>
-      {traceback && <pre class="traceback">{traceback}</pre>}
-    </li>
-  );
 }
 
 function Result({ text: { text, mediaType = "", omitted } }: { text: StepText }) {

@@ -28,8 +28,8 @@ MAX_TRACEBACK_ENTRIES: Final = 2_000
 MAX_GROUP_DEPTH: Final = 8  # groups in groups whose exceptions a traceback text shows
 MAX_TRACEBACK_CHARS: Final = 30_000  # characters of a traceback text
 MAX_NOTES: Final = 8  # notes of an exception that a traceback text shows
-MAX_CAUSE_FRAMES: Final = 20  # frames of the author's code that are stored with a failed task
-MAX_STORED_CAUSES: Final = 4  # exceptions behind one that are stored with a failed task
+MAX_CAUSE_FRAMES: Final = 20  # frames of the author's code that are stored with a failure
+MAX_STORED_CAUSES: Final = 4  # exceptions behind one that are stored with a failure
 MAX_LINE_CHARS: Final = 300  # characters of the line of a frame, of its file and of its function
 
 # A class may replace these attributes; the descriptors of the interpreter read what it has stored.

@@ -161,7 +161,7 @@ class UpstreamRegistry(Protocol):
         """The state of each, by id."""
 
 
-MAX_DETAILS_BYTES: Final = 128 * 1024  # the largest StepDetails of a step
+MAX_DETAILS_BYTES: Final = 192 * 1024  # the largest StepDetails of a step
 _STEP_FIELDS: Final = ("name", "number", "position", "attempt", "error")
 _STEP_TIMES: Final = ("started", "ended", "wake_at")
 

@@ -67,7 +67,7 @@ async def test_turn_start_has_the_message_and_the_state_of_the_task(opened: Open
 def finished(name: str, number: int = 1, **given: Any) -> wk.Step:
     """A step whose result is stored."""
     result = pb.Part(raw=b'"found"', media_type="application/json")
-    details = wk.StepDetails(input='{"query":"tides"}', failures=[wk.StepFailure(attempt=1, error="away")])
+    details = wk.StepDetails(input='{"query":"tides"}', failures=[wk.Failure(attempt=1, text="away")])
     fields: dict[str, Any] = {"state": wk.STEP_STATE_DONE, "attempt": 1, "result": result, "details": details}
     return wk.Step(name=name, number=number, **(fields | given))
 

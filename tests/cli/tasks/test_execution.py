@@ -42,15 +42,19 @@ def test_the_steps_of_a_task_are_listed(dragoman: Run, served: Server) -> None:
     assert dragoman("steps", plain, *at).out == "no steps\n"
 
 
-def test_contents_of_a_failed_step_are_its_error_and_its_frames() -> None:
+def test_contents_of_a_failed_step_are_its_failure() -> None:
     step = ops.TaskStep(text=ops.TaskStepText(media_type="application/octet-stream", omitted=2_048))
     step.details.input = '{"page":3}'
-    step.details.failures.add(attempt=2, error="ValueError: no", traceback="Traceback:\n  line 3")
+    failure = step.details.failures.add(attempt=2, type="ValueError", text="no\nmore", causes=["KeyError: 3"])
+    failure.frames.add(file="/app/shop.py", line=3, function="price", code="raise ValueError")
+    failure.ended.FromMilliseconds(0)
     assert list(_contents(step)) == [
         'arguments: {"page":3}',
-        f"attempt 2 failed at {format_time(0)}: ValueError: no",
-        "Traceback:",
-        "  line 3",
+        "ValueError: no",
+        "more",
+        f"attempt 2, {format_time(0)}",
+        "/app/shop.py:3 in price: raise ValueError",
+        "after KeyError: 3",
         "result: application/octet-stream, 2,048 bytes not shown",
     ]
 

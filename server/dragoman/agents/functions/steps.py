@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 from dragoman.agents.functions.spec import ONCE, Retry
 from dragoman.agents.functions.step_values import UnstorableResult, decode_result, encode_input, encode_result
 from dragoman.agents.functions.threads import DaemonThreadPool, outcome_of
-from dragoman.core.exceptions import describe, format_traceback, is_a, is_own_file, note_step, text_of
+from dragoman.core.exceptions import describe, failure_fields, is_a, leaves, note_step, text_of
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.ports import StateUpdate, TurnContext
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -35,8 +35,7 @@ log = logging.getLogger("dragoman.agents")
 T = TypeVar("T")
 
 MAX_ERROR_CHARS: Final = 2_000  # characters of an error that are stored
-MAX_EARLIER_ERROR_CHARS: Final = 500  # of an attempt before the last failed one
-MAX_TRACEBACK_CHARS: Final = 8_000
+MAX_EARLIER_TEXT_CHARS: Final = 500  # of an attempt before the last failed one
 MAX_FAILURES: Final = 10  # failed attempts of a step that are stored
 
 
@@ -349,15 +348,15 @@ class StepCall(CalledStep[T]):
 
     def _with_failure(self, error: BaseException) -> StepRecord:
         """The step after a failed attempt."""
-        text, details = describe(error)[:MAX_ERROR_CHARS], wk.StepDetails.FromString(self._step.details)
+        details = wk.StepDetails.FromString(self._step.details)
         for earlier in details.failures:
-            earlier.error = earlier.error[:MAX_EARLIER_ERROR_CHARS]
-            earlier.ClearField("traceback")
+            earlier.text = earlier.text[:MAX_EARLIER_TEXT_CHARS]
+            earlier.ClearField("frames")
         del details.failures[: -(MAX_FAILURES - 1)]
-        traceback = format_traceback(error, is_own_file)[-MAX_TRACEBACK_CHARS:]
-        details.failures.add(attempt=self._step.attempt, error=text, traceback=traceback)
+        failure = failure_fields(leaves(error)[0], error, self._code.co_filename)
+        details.failures.add(**failure, attempt=self._step.attempt)
         details.failures[-1].ended.FromMilliseconds(self._steps.clock())
-        return replace(self._step, error=text, details=details.SerializeToString())
+        return replace(self._step, error=describe(error)[:MAX_ERROR_CHARS], details=details.SerializeToString())
 
     def _store_soon(self, step: StepRecord) -> None:
         """Stores it for people, without waiting for the commit."""

@@ -70,14 +70,19 @@ def _failure_row(group: ops.FailureGroup) -> tuple[str, ...]:
         group.agent,
         *ages,
         group.cause,
-        " ".join(next(describe_failure(group.failure)).split()),
+        " ".join(_failure_title(group.failure).split()),
     )
 
 
+def _failure_title(failure: wk.Failure) -> str:
+    return ": ".join(filter(None, (failure.type, failure.text))) or "without a text"
+
+
 def describe_failure(failure: wk.Failure) -> Iterator[str]:
-    """Why a task failed: class and text, then step, attempt, the lines of the author's code, and what is behind it."""
-    yield ": ".join(filter(None, (failure.type, failure.text))) or "without a text"
-    yield f"{f'step {failure.step}, ' if failure.step else ''}attempt {failure.attempt}"
+    """Lines that say why an attempt failed: class and text, step and number, the author's code, what is behind it."""
+    yield from _failure_title(failure).splitlines()
+    ended = f", {format_time(failure.ended.ToMilliseconds())}" if failure.HasField("ended") else ""
+    yield f"{f'step {failure.step}, ' if failure.step else ''}attempt {failure.attempt}{ended}"
     for frame in failure.frames:
         yield f"{frame.file}:{frame.line} in {frame.function}: {frame.code}"
     yield from (f"after {text}" for text in failure.causes)
@@ -86,7 +91,7 @@ def describe_failure(failure: wk.Failure) -> Iterator[str]:
 async def list_steps(
     task: TaskId,
     *,
-    results: Annotated[bool, flag("--results", "Show arguments, results and tracebacks, for operators.")] = False,
+    results: Annotated[bool, flag("--results", "Show arguments, results and failures, for operators.")] = False,
     owner: TaskOwner,
     json: Json = False,
     target: ServerTarget,
@@ -128,8 +133,7 @@ def _contents(step: ops.TaskStep) -> Iterator[str]:
     if step.details.input:
         yield f"arguments: {step.details.input}"
     for failure in step.details.failures:
-        yield f"attempt {failure.attempt} failed at {format_time(failure.ended.ToMilliseconds())}: {failure.error}"
-        yield from failure.traceback.splitlines()
+        yield from describe_failure(failure)
     if step.HasField("text"):
         unit = "characters" if step.text.text else "bytes"
         yield f"result: {step.text.media_type}" + (
@@ -157,9 +161,8 @@ def _format_step(step: ops.TaskStep, width: int) -> str:
 
 def _describe_task(explanation: ops.Explanation) -> Iterator[str]:
     if explanation.HasField("failure"):
-        lines = [line for text in describe_failure(explanation.failure) for line in text.splitlines()]
-        yield f"failed       {lines[0]}"
-        yield from (f"{'':<13}{line}" for line in lines[1:])
+        for number, line in enumerate(describe_failure(explanation.failure)):
+            yield f"{'' if number else 'failed':<13}{line}"
         yield f"cause        {explanation.cause}; list such tasks with: dragoman list --cause {explanation.cause}"
     yield f"task         {explanation.task_id}"
     yield f"agent        {explanation.agent}"

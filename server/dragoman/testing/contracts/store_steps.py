@@ -42,10 +42,10 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 def finished_step(name: str, number: int = 1, position: int = 0, result: bytes = b"{}") -> StepRecord:
     """Returns a step whose result is stored."""
     part = pb.Part(raw=result, media_type="application/json").SerializeToString()
-    failure = wk.StepFailure(attempt=1, error="ValueError: once", traceback="in line 3")
+    failure = wk.Failure(attempt=1, type="ValueError", text="once")
     details = wk.StepDetails(input='{"page":3}', failures=[failure]).SerializeToString()
     return StepRecord(
-        name, number, position, StepState.DONE, 2, 1_000, 2_000, 0, part, len(result), failure.error, details
+        name, number, position, StepState.DONE, 2, 1_000, 2_000, 0, part, len(result), "ValueError: once", details
     )
 
 

@@ -168,20 +168,22 @@ class StatusChange(_message.Message):
     def __init__(self, state: _Optional[_Union[_a2a_pb2.TaskState, str]] = ..., message: _Optional[_Union[_a2a_pb2.Message, _Mapping]] = ..., metadata: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., failure: _Optional[_Union[Failure, _Mapping]] = ...) -> None: ...
 
 class Failure(_message.Message):
-    __slots__ = ("type", "text", "frames", "step", "causes", "attempt")
+    __slots__ = ("type", "text", "frames", "step", "causes", "attempt", "ended")
     TYPE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     FRAMES_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     CAUSES_FIELD_NUMBER: _ClassVar[int]
     ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
     type: str
     text: str
     frames: _containers.RepeatedCompositeFieldContainer[FailureFrame]
     step: str
     causes: _containers.RepeatedScalarFieldContainer[str]
     attempt: int
-    def __init__(self, type: _Optional[str] = ..., text: _Optional[str] = ..., frames: _Optional[_Iterable[_Union[FailureFrame, _Mapping]]] = ..., step: _Optional[str] = ..., causes: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ...) -> None: ...
+    ended: _timestamp_pb2.Timestamp
+    def __init__(self, type: _Optional[str] = ..., text: _Optional[str] = ..., frames: _Optional[_Iterable[_Union[FailureFrame, _Mapping]]] = ..., step: _Optional[str] = ..., causes: _Optional[_Iterable[str]] = ..., attempt: _Optional[int] = ..., ended: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class FailureFrame(_message.Message):
     __slots__ = ("file", "line", "function", "code")
@@ -264,20 +266,8 @@ class StepDetails(_message.Message):
     INPUT_FIELD_NUMBER: _ClassVar[int]
     FAILURES_FIELD_NUMBER: _ClassVar[int]
     input: str
-    failures: _containers.RepeatedCompositeFieldContainer[StepFailure]
-    def __init__(self, input: _Optional[str] = ..., failures: _Optional[_Iterable[_Union[StepFailure, _Mapping]]] = ...) -> None: ...
-
-class StepFailure(_message.Message):
-    __slots__ = ("attempt", "ended", "error", "traceback")
-    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
-    ENDED_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    TRACEBACK_FIELD_NUMBER: _ClassVar[int]
-    attempt: int
-    ended: _timestamp_pb2.Timestamp
-    error: str
-    traceback: str
-    def __init__(self, attempt: _Optional[int] = ..., ended: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., error: _Optional[str] = ..., traceback: _Optional[str] = ...) -> None: ...
+    failures: _containers.RepeatedCompositeFieldContainer[Failure]
+    def __init__(self, input: _Optional[str] = ..., failures: _Optional[_Iterable[_Union[Failure, _Mapping]]] = ...) -> None: ...
 
 class Committed(_message.Message):
     __slots__ = ("turn_id", "number")

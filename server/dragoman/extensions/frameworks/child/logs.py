@@ -35,6 +35,9 @@ def configure_logging(*, debug: bool) -> None:
         logging.basicConfig(handlers=[handler], level=logging.DEBUG if debug else logging.INFO)
 
 
+OWN_FOLDER = os.path.dirname(os.path.abspath(__file__)) + os.sep
+
+
 class JsonLineFormatter(logging.Formatter):
     """One line per record, also with a traceback."""
 
@@ -49,11 +52,8 @@ class JsonLineFormatter(logging.Formatter):
             line["task"] = task
         error = record.exc_info[1] if record.exc_info else None
         if error is not None:
-            line["exception"] = format_error(error, own_frames=self._own_frames)
+            # Without our frames, which call the executor, if there are others.
+            line["exception"] = format_traceback(
+                error, lambda file: not self._own_frames and file.startswith(OWN_FOLDER)
+            )
         return LOG_LINE_PREFIX + json.dumps(line, default=str)
-
-
-def format_error(error: BaseException, *, own_frames: bool) -> str:
-    """The traceback, also of its causes. Without our frames, which call the executor, if there are others."""
-    own_folder = os.path.dirname(os.path.abspath(__file__)) + os.sep
-    return format_traceback(error, lambda file: not own_frames and file.startswith(own_folder))

@@ -9,18 +9,16 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from .exceptions import note_step
-from .logs import format_error
+from .exceptions import failure_fields, note_step
 from .turn import ExecutorTurn, describe_error
 
 MAX_STEP_NAME_CHARS = 200
 MAX_ERROR_CHARS = 2_000
 """The limits of the server."""
 
-MAX_TRACEBACK_CHARS = 8_000
 MAX_ARGUMENTS = 10
 MAX_ARGUMENT_CHARS = 1_000
-"""Limits of what operators are shown of a step. Together less than the server takes: 128 KiB."""
+"""Limits of what operators are shown of a step. Together less than the server takes: 192 KiB."""
 
 SHOW_RUNNING_AFTER = 0.25
 """Seconds after which a step that still runs is stored as running, for people. Shorter ones are stored once."""
@@ -67,8 +65,7 @@ class ExecutorSteps:
         except (Exception, GeneratorExit, KeyboardInterrupt, SystemExit) as error:
             note_step(error, step["name"])
             text = describe_error(error)[:MAX_ERROR_CHARS]
-            traceback = format_error(error, own_frames=False)[-MAX_TRACEBACK_CHARS:]
-            failure = {"attempt": step["attempt"], "ended": _now(), "error": text, "traceback": traceback}
+            failure = {**failure_fields(error), "attempt": step["attempt"], "ended": _now()}
             # Only the last failure: a step that failed runs again with the next attempt of its turn, which says why.
             step["details"] = {**details, "failures": [failure]}
             self._turn.send_step({**step, "state": "STEP_STATE_FAILED", "ended": failure["ended"], "error": text})
