@@ -15,7 +15,8 @@ from tests.hostile import kinds
 
 from dragoman.core import exceptions
 from dragoman.core.errors import OutOfMemory, lacks_memory
-from dragoman.core.task.failures import encode_failure, task_failure
+from dragoman.core.task.failures import task_failure
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 
 HOSTILE = pytest.mark.parametrize("make", kinds.EXCEPTIONS.values(), ids=kinds.EXCEPTIONS)
 
@@ -40,7 +41,7 @@ def test_nothing_of_an_exception_raises_or_takes_long(make: Callable[[], BaseExc
     text = exceptions.format_traceback(error)
     assert len(text) <= exceptions.MAX_TRACEBACK_CHARS + 1
     text.encode()
-    failure = task_failure(encode_failure(exceptions.failure_fields(error)), b"", "agent", 1)
+    failure = task_failure(wk.Failure(**exceptions.failure_fields(error)).SerializeToString(), b"", "agent", 1)
     assert len(failure.data) <= 40_000
     lacks_memory(error)
     assert time.thread_time() - started < 1

@@ -113,6 +113,14 @@ def describe(error: BaseException, limit: int = MAX_TEXT_CHARS) -> str:
     return f"{name_of(error)}: {text}" if text else name_of(error)
 
 
+ERROR_ID_BYTES: Final = 6  # random bytes of an error id, which is written in hexadecimal
+
+
+def generic_error_text(error_id: str) -> str:
+    """The text that a caller sees in place of an exception's."""
+    return f"The agent failed. The operator finds the cause in the log under error id {error_id}."
+
+
 def traceback_of(error: BaseException) -> TracebackType | None:
     found: TracebackType | None = _TRACEBACK.__get__(error)
     return found

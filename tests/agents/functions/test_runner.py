@@ -16,9 +16,10 @@ import pytest
 from tests.agents.turn_context import RecordingTurnContext, run_turn, state_of, status_text
 
 from dragoman import AgentError, Retry, Turn, agent, types
-from dragoman.agents.functions.runner import MAX_VALUES_IN_A_ROW, DeclaredAgent, generic_error_text
+from dragoman.agents.functions.runner import MAX_VALUES_IN_A_ROW, DeclaredAgent
 from dragoman.agents.functions.threads import DaemonThreadPool
 from dragoman.core.cards.agent_spec import AgentSpec
+from dragoman.core.exceptions import generic_error_text
 from dragoman.core.task import states
 from dragoman.core.task.log import FENCED, AppendRejected
 from dragoman.ports import AgentStillRuns, BufferFull, LeaseLost, TurnResult

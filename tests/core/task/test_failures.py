@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dragoman.core.task.failures import MAX_TEXT_BYTES, TaskFailure, encode_failure, task_failure
+from typing import Any
+
+from dragoman.core.task.failures import MAX_TEXT_BYTES, TaskFailure, task_failure
 from dragoman.core.task.projection import MAX_STATUS_TEXT
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
@@ -12,7 +14,7 @@ def failure(
     text: str, *functions: str, kind: str = "ValueError", agent: str = "a", file: str = "/a/b.py"
 ) -> TaskFailure:
     frames = [{"file": file, "line": number, "function": name} for number, name in enumerate(functions, 1)]
-    return task_failure(encode_failure({"type": kind, "text": text, "frames": frames}), b"", agent, 1)
+    return task_failure(wk.Failure(type=kind, text=text, frames=frames).SerializeToString(), b"", agent, 1)
 
 
 def test_failures_are_equal_by_agent_class_and_the_deepest_function_of_the_author() -> None:
@@ -44,11 +46,11 @@ def test_a_failure_without_an_exception_is_the_reason_and_text_of_its_status() -
 
 def test_everything_that_a_worker_reports_is_bounded() -> None:
     frame = {"file": "f" * 9_000, "line": 1, "function": "g" * 9_000, "code": "c" * 9_000}
-    huge = {
+    huge: dict[str, Any] = {
         "type": "T" * 9_000, "text": "ä\n" * 9_000, "step": "s" * 9_000, "causes": ["x" * 9_000] * 90,
         "frames": [frame] * 90, "attempt": 99,
     }  # fmt: skip
-    found = task_failure(encode_failure(huge), b"", "a", 2)
+    found = task_failure(wk.Failure(**huge).SerializeToString(), b"", "a", 2)
     stored = wk.Failure.FromString(found.data)
     assert len(found.data) < 30_000
     assert len(stored.text.encode()) <= MAX_TEXT_BYTES

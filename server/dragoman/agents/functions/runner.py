@@ -36,14 +36,24 @@ from dragoman.agents.values import NewId, artifact_change, text_artifact_change,
 from dragoman.core import trace
 from dragoman.core.cards.agent_spec import AgentSpec
 from dragoman.core.errors import InvalidAgentResponse, Unavailable, lacks_memory
-from dragoman.core.exceptions import describe, failure_fields, is_a, leaves, stack_of, text_of, walk
+from dragoman.core.exceptions import (
+    ERROR_ID_BYTES,
+    describe,
+    failure_fields,
+    generic_error_text,
+    is_a,
+    leaves,
+    stack_of,
+    text_of,
+    walk,
+)
 from dragoman.core.task import states
-from dragoman.core.task.failures import encode_failure
 from dragoman.core.task.log import AppendRejected, StatusChange
 from dragoman.core.task.steps import StepMismatch
 from dragoman.ids import IDS
 from dragoman.ports import AGENT_STOP_TIMEOUT, AgentStillRuns, LeaseLost, Pause, TurnContext, TurnResult
 from dragoman.supervision import log_exception
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.agents")
@@ -121,7 +131,8 @@ class DeclaredAgent(Generic[P, R]):
             # Nobody waits for a result: the coroutine is destroyed, or abandoned after a cancel.
             if output.is_closed or (is_a(error, GeneratorExit) and turn_context.canceled):
                 raise
-            cause = primary_exception(error)
+            found = leaves(error)  # of a group, what ends or suspends the turn on purpose is the decisive exception
+            cause = next((one for one in found if is_a(one, (TurnEnded, TurnSuspended))), found[0])
             try:
                 if is_a(cause, asyncio.CancelledError) and _is_stop_requested(turn_context):
                     raise
@@ -143,7 +154,7 @@ class DeclaredAgent(Generic[P, R]):
                 except BaseException as late:  # the result cannot be built: a state that is not JSON
                     return self._failed_result(output, late, late)[0]
             finally:
-                del cause  # its traceback references this frame
+                del cause, found  # their tracebacks reference this frame
 
     async def _call(self, turn: Turn, output: TurnOutput) -> object:
         """Returns the function's value, after all yielded values were sent."""
@@ -182,7 +193,7 @@ class DeclaredAgent(Generic[P, R]):
             fields["error_id"] = error_id
         log_exception(log, level, line, (logged,), None if is_expected else error, fields)
         shown = generic_error_text(error_id) if error_id else text
-        failure = encode_failure(failure_fields(cause, error, where.file))
+        failure = wk.Failure(**failure_fields(cause, error, where.file)).SerializeToString()
         if is_a(cause, InvalidAgentResponse):
             place = f"{Path(where.file).name} line {where.line}"
             invalid = InvalidAgentResponse(shown if error_id else f"agent {agent}, {place}: {text_of(cause)}")
@@ -300,19 +311,6 @@ def _is_stop_requested(turn_context: TurnContext) -> bool:
 FAILED_AT_LINE: Final = "%(where)s: agent %(agent)s failed: %(text)s%(then)s"
 FAILED_AT_DECLARATION: Final = "agent %(agent)s, declared at %(where)s, failed: %(text)s%(then)s"
 """Log lines of a failure. `where`: a SourceLocation; `then`: what happens next."""
-
-ERROR_ID_BYTES: Final = 6  # random bytes of an error id, which is written in hexadecimal
-
-
-def generic_error_text(error_id: str) -> str:
-    """The text that a caller sees in place of an exception's."""
-    return f"The agent failed. The operator finds the cause in the log under error id {error_id}."
-
-
-def primary_exception(error: BaseException) -> BaseException:
-    """The decisive exception: of a group, the one that ends or suspends the turn if there is one, else the first."""
-    found = leaves(error)
-    return next((one for one in found if is_a(one, (TurnEnded, TurnSuspended))), found[0])
 
 
 def describe_exception(cause: BaseException, error: BaseException) -> str:

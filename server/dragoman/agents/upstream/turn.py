@@ -29,9 +29,9 @@ from dragoman.calling.errors import CallRefused, ClientError, OutcomeUnknown, Pr
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError
 from dragoman.core.task import states
-from dragoman.core.task.failures import encode_failure
 from dragoman.core.task.log import StatusChange
 from dragoman.ports import TurnContext, TurnResult, WorkerLost
+from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.upstream")
@@ -461,7 +461,7 @@ class UpstreamTurn(CalledTurn):
 
     def failed(self, reason: str, text: str, error: type[A2AError] | None = None) -> TurnResult:
         log.warning("a turn upstream failed: %s: %s", reason, text, extra=self._fields)
-        failure = encode_failure({"type": reason, "text": f"{text} (upstream {self.connection.location})"})
+        failure = wk.Failure(type=reason, text=f"{text} (upstream {self.connection.location})").SerializeToString()
         text = self._redact_urls(text)
         result = self.writer.failed_result(f"{reason}: {text}", failure=failure)
         return replace(result, error=error(text)) if error is not None else result

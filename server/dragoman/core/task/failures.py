@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import Any, Final
+from typing import Final
 
 from dragoman.core.exceptions import MAX_CAUSE_FRAMES, MAX_LINE_CHARS, MAX_NAME_CHARS, MAX_STORED_CAUSES
 from dragoman.core.task.projection import MAX_STATUS_TEXT
@@ -25,11 +24,6 @@ class TaskFailure:
     cause: str  # the same for equal failures of an agent: see `FailureGroup` in ops/v1/failures.proto
     text: str  # `Class: text`, on one line
     data: bytes  # a serialized `Failure`
-
-
-def encode_failure(fields: Mapping[str, Any]) -> bytes:
-    """A serialized `Failure` of these fields."""
-    return wk.Failure(**fields).SerializeToString()
 
 
 def task_failure(reported: bytes, message: bytes, agent: str, attempt: int) -> TaskFailure:

@@ -20,7 +20,6 @@ from dragoman.core.task.cursors import (
     page_token,
     parse_page_token,
 )
-from dragoman.core.task.failures import encode_failure
 from dragoman.core.task.log import Append, Appended, TaskRef
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import Store
@@ -330,7 +329,7 @@ class StoreSearches:
     ) -> Appended:
         """Creates a task that fails with a ValueError of this text, raised in this function."""
         frames = [{"file": "/app/shop.py", "line": 7, "function": function, "code": "raise"}] if function else []
-        failure = encode_failure({"type": "ValueError", "text": text, "frames": frames})
+        failure = wk.Failure(type="ValueError", text=text, frames=frames).SerializeToString()
         clock.forward(1)
         task = await store.append(claimed(new_ref(owner), agent=agent))
         failed = replace(status(states.FAILED, "The agent failed."), failure=failure)

@@ -11,7 +11,7 @@ import pytest
 from google.protobuf import json_format
 
 from dragoman import AgentError
-from dragoman.agents.functions import runner
+from dragoman.core.exceptions import generic_error_text
 from dragoman.extensions.frameworks.child import turn as turns
 from dragoman.extensions.frameworks.child.turn import CallRejected, ExecutorTurn
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -208,7 +208,7 @@ async def test_an_error_whose_text_is_hidden_has_an_id_for_its_caller(turn: Exec
     turn.on_returned(error, error_id)
     status = sent.end["status"]
     (part,) = status["message"]["parts"]
-    assert part["text"] == runner.generic_error_text(error_id) == turns.generic_error_text(error_id)
+    assert part["text"] == generic_error_text(error_id)
     failure = json_format.ParseDict(status["failure"], wk.Failure())
     assert (failure.type, failure.text) == ("KeyError", "'host.internal'")
 

@@ -31,5 +31,7 @@ text_of: Callable[..., str] = _functions.text_of
 describe: Callable[..., str] = _functions.describe
 stack_of: Callable[[BaseException], Any] = _functions.stack_of
 format_traceback: Callable[..., str] = _functions.format_traceback
+ERROR_ID_BYTES: int = _functions.ERROR_ID_BYTES
+generic_error_text: Callable[[str], str] = _functions.generic_error_text
 failure_fields: Callable[..., dict[str, Any]] = _functions.failure_fields
 note_step: Callable[[BaseException, str], None] = _functions.note_step

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .exceptions import failure_fields, is_a, name_of, text_of
+from .exceptions import ERROR_ID_BYTES, failure_fields, generic_error_text, is_a, name_of, text_of
 
 log = logging.getLogger("dragoman.executor")
 
@@ -356,9 +356,14 @@ class ExecutorTurn:
     # The end of execute() -----------------------------------------------------------------------------------------
 
     def new_error_id(self, error: BaseException) -> str:
-        """An id that stands for the text of this error; empty if callers may see the text."""
-        shown = self.start.get("showErrorTexts") or is_for_callers(error)
-        return "" if shown else secrets.token_hex(ERROR_ID_BYTES)
+        """An id that stands for the text of this error; empty if callers may see the text.
+
+        They always see that of `dragoman.AgentError` and of protocol errors of a2a-sdk.
+        """
+        is_protocol_error = any(module == "a2a.utils.errors" for module, _ in _classes(error))
+        if self.start.get("showErrorTexts") or is_protocol_error or _is_agent_error(error):
+            return ""
+        return secrets.token_hex(ERROR_ID_BYTES)
 
     def on_returned(self, error: BaseException | None, error_id: str = "") -> None:
         """Handles the return of execute(), with or without an error. Ends a turn that has not ended.
@@ -398,19 +403,6 @@ def failed_status(text: str) -> dict[str, Any]:
 
 MAX_ERROR_TEXT_CHARS = 4_000
 """Characters of an error's text in the task."""
-
-ERROR_ID_BYTES = 6
-"""Random bytes of an error id, which is written in hexadecimal."""
-
-
-def generic_error_text(error_id: str) -> str:
-    """The text that a caller sees in place of an error's: the same as for agent functions."""
-    return f"The agent failed. The operator finds the cause in the log under error id {error_id}."
-
-
-def is_for_callers(error: BaseException) -> bool:
-    """Whether an error was raised with a text for the caller: `dragoman.AgentError`, or a protocol error of a2a-sdk."""
-    return _is_agent_error(error) or any(module == "a2a.utils.errors" for module, _ in _classes(error))
 
 
 def _is_agent_error(error: BaseException) -> bool:
