@@ -87,7 +87,7 @@ def parts_of(value: object) -> list[pb.Part]:
             raise InvalidAgentResponse(f"{type(value).__name__} cannot be a part of another value; send it by itself")
         case Enum() | date() | time() | timedelta() | UUID() | Decimal():
             return parts_of(to_json(value))  # as in a dict: a text, or the value of the Enum
-    if is_record(value):
+    if _is_pydantic_model(value) or (dataclasses.is_dataclass(value) and not isinstance(value, type)):
         return [data_part(value)]
     raise _unsupported_value(value)
 
@@ -241,18 +241,13 @@ def text_artifact_change(id: str, text: str) -> ArtifactChange:
     return ArtifactChange(id, encode_artifact_head(id), frames.frame(4, part), b"", last_chunk=True)
 
 
+@lru_cache(maxsize=16)  # chunks of one artifact have the same
 def encode_artifact_head(id: str, name: str = "", description: str = "") -> bytes:
     """The Artifact fields before its parts, as bytes."""
     head = frames.text(1, id)
     if name or description:
         head += frames.text(2, name) + frames.text(3, description)
     return head
-
-
-@lru_cache(maxsize=16)
-def chunk_head(id: str) -> bytes:
-    """The head of an artifact that is sent in chunks: the same for each of them."""
-    return encode_artifact_head(id)
 
 
 def encode_parts(parts: Any) -> bytes:
@@ -324,11 +319,6 @@ def to_json(value: object, depth_left: int = MAX_NESTING_DEPTH) -> Any:
     if _is_pydantic_model(value):
         return to_json(value.model_dump(mode="json"), depth_left)  # type: ignore[attr-defined]
     raise InvalidAgentResponse(f"{type_name(value)} is not JSON; use dict, list, str, int, float, bool or None")
-
-
-def is_record(value: object) -> bool:
-    """Whether `value` is an instance of a dataclass or of a pydantic model."""
-    return (dataclasses.is_dataclass(value) and not isinstance(value, type)) or _is_pydantic_model(value)
 
 
 def fill_value(target: Any, value: Any) -> None:

@@ -190,7 +190,8 @@ class EventLog:
                     health.since = health.clock()
             else:
                 health.note_failure(error)
-                if is_over is not None and _was_not_done(error) and not is_over():
+                was_not_written = isinstance(error, Unavailable) and not error.outcome_unknown
+                if is_over is not None and was_not_written and not isinstance(error, OutOfMemory) and not is_over():
                     self._failures.log(str(error), "events of a turn wait for the store: %s")
                     again = partial(self.append, change, on_result, is_over, attempt + 1, future)
                     asyncio.get_running_loop().call_later(self.retry.delay(attempt), again)
@@ -289,11 +290,6 @@ class EventLog:
                 self._failures.log(str(error), "a turn waits for the store: %s", fields=log_fields())
             failures += 1
             await asyncio.sleep(self.retry.delay(failures))
-
-
-def _was_not_done(error: BaseException) -> bool:
-    """Whether a change was certainly not written, and may be tried again unchanged."""
-    return isinstance(error, Unavailable) and not (error.outcome_unknown or isinstance(error, OutOfMemory))
 
 
 async def read_task(store: Store, task: TaskRef, *, history: int | None = None, artifacts: bool = True) -> TaskSnapshot:

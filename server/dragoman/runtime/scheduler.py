@@ -701,7 +701,7 @@ class Scheduler:
             if not warned and loop.time() >= deadline - self.services.options.timings.stop_notice:
                 warned = True
                 for runner in self.runs:
-                    runner.announce_stop()
+                    runner.context.stopping = True
             if report is not None:
                 report(len(self.runs))
             with suppress(TimeoutError):

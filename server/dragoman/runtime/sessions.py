@@ -160,13 +160,10 @@ class Heartbeat:
         while not self._stop.wait(self.delay):
             if self.loop_answers():
                 self.renew()
-            else:
-                self._note_blocked_loop()
-
-    def _note_blocked_loop(self) -> None:
-        if self._failure != BLOCKED_LOOP:
-            log.error("the session is not renewed, so other processes take over its tasks: %s", BLOCKED_LOOP)
-        self._failure, self._renewed_since = BLOCKED_LOOP, None
+                continue
+            if self._failure != BLOCKED_LOOP:
+                log.error("the session is not renewed, so other processes take over its tasks: %s", BLOCKED_LOOP)
+            self._failure, self._renewed_since = BLOCKED_LOOP, None
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,15 +133,11 @@ def _from_kind(kind: str, content: Any) -> Any:
         case "path":
             return _find_class(content[0], PurePath)(content[1])
         case "dataclass":
-            return _new_dataclass(_find_class(content[0], object), content[1])
+            value = object.__new__(_find_class(content[0], object))
+            for name, item in content[1].items():  # not by its constructor, which may compute or check
+                object.__setattr__(value, name, _from_json(item))
+            return value
     raise ValueError(f'a stored result has the unknown kind "{kind}": it was written by a newer Dragoman')
-
-
-def _new_dataclass(cls: Any, fields: Mapping[str, Any]) -> Any:
-    value = object.__new__(cls)
-    for name, content in fields.items():  # not by its constructor, which may compute or check
-        object.__setattr__(value, name, _from_json(content))
-    return value
 
 
 def _class_path(cls: type) -> str:

@@ -572,7 +572,7 @@ class TurnOutput:
         id = self._default_artifact_id if artifact == DEFAULT_ARTIFACT_ID else values.checked_string(artifact)
         text = values.checked_string(value) if isinstance(value, str) else None
         parts = values.encode_parts(values.parts_of(value)) if text is None else b""
-        head, event_metadata = values.chunk_head(id), values.event_metadata(metadata) if metadata else b""
+        head, event_metadata = values.encode_artifact_head(id), values.event_metadata(metadata) if metadata else b""
         change = ArtifactChange(id, head, parts, text=text, append=True, last_chunk=last, metadata=event_metadata)
         if id in self._written:
             return self._send(change)

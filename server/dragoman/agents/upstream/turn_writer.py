@@ -212,8 +212,8 @@ class TurnWriter:
         tokens, cost = usage.tokens - self.state.tokens, usage.cost - self.state.cost
         if tokens <= 0 and cost <= 0:
             return
-        # With the key, the attempt after a crash does not count the same usage again.
-        key = usage_key(self.state.task, usage)
+        # With the key, one for each total, the attempt after a crash does not count the same usage again.
+        key = str(uuid5(_ID_NAMESPACE, f"usage\n{self.state.task}\n{usage.tokens}\n{usage.cost}"))
         self.turn_context.report_usage(UsageReport(max(tokens, 0), max(cost, 0), key))
         tokens, cost = max(usage.tokens, self.state.tokens), max(usage.cost, self.state.cost)
         self.state = replace(self.state, tokens=tokens, cost=cost)
@@ -282,8 +282,3 @@ def upstream_task_id(task_id: str, message_id: str) -> str:
 
 def idempotency_key(task_id: str, message_id: str) -> str:
     return str(uuid5(_ID_NAMESPACE, f"key\n{task_id}\n{message_id}"))
-
-
-def usage_key(task: str, usage: Usage) -> str:
-    """The key of a usage report: one for each total of an upstream task."""
-    return str(uuid5(_ID_NAMESPACE, f"usage\n{task}\n{usage.tokens}\n{usage.cost}"))

@@ -69,7 +69,8 @@ class RemoteTurn:
                 case "events":
                     self._put_events(frame.events)
                 case "message_request":
-                    self._request_message()
+                    if self._message_task is None or self._message_task.done():
+                        self._message_task = self._spawn(self._send_next_message(), "messages")
                 case "cancel_refused":
                     if not frame.cancel_refused.reason:
                         raise InvalidAgentResponse("cancel_refused.reason is required, because clients see it")
@@ -119,10 +120,6 @@ class RemoteTurn:
             limits = f"{MAX_USAGE} tokens, cost {MAX_USAGE}, {MAX_USAGE_KEY_LENGTH} characters of key"
             raise InvalidAgentResponse(f"usage exceeds a limit: {limits}")
         self.turn_context.report_usage(UsageReport(frame.tokens, frame.cost, frame.key))
-
-    def _request_message(self) -> None:
-        if self._message_task is None or self._message_task.done():
-            self._message_task = self._spawn(self._send_next_message(), "messages")
 
     async def _send_next_message(self) -> None:
         if self._incoming is None:

@@ -209,10 +209,6 @@ class TurnRunner:
             log.warning("a limit ends the turn: %s", self.deadlines.exceeded, extra=self.context.log_fields())
         self.cancel("deadline")
 
-    def announce_stop(self) -> None:
-        """Sets `stopping`: the drain ends soon."""
-        self.context.stopping = True
-
     def drain(self) -> None:
         """Stops the turn at the end of the drain: the task ends as FAILED or is released for a retry."""
         self.context.stopping = True
