@@ -164,8 +164,7 @@ class DailyCounter:
     def add(self, other: DailyCounter) -> None:
         """Adds the figures of another counter, which stays as it is."""
         for key, figures in other._figures.items():
-            known = self._figures.get(key)
-            self._figures[key] = figures.copy() if known is None else list(map(add, known, figures))
+            self._figures[key] = list(map(add, self._of(key), figures))
         for place, times in other._times.items():
             self._times[place] = list(map(add, self._times.get(place, (0, 0)), times))
         self.can_wait = self.can_wait and other.can_wait
@@ -175,8 +174,7 @@ class DailyCounter:
         assigned: dict[HourlyKey, list[int]] = {}
         for key, figures in self._figures.items():
             key = keys.assign(key)
-            known = assigned.get(key)
-            assigned[key] = figures if known is None else list(map(add, known, figures))
+            assigned[key] = list(map(add, assigned.get(key, DailyFigures()), figures))
         times: dict[tuple[HourlyKey, int], list[int]] = {}
         for (key, bucket), some in self._times.items():
             hour, scope, _, agent = keys.assign(key)
@@ -186,10 +184,7 @@ class DailyCounter:
         return rows + [(*key, *DailyFigures(), bucket, *some) for (key, bucket), some in sorted(times.items())]
 
     def _of(self, key: HourlyKey) -> list[int]:
-        figures = self._figures.get(key)
-        if figures is None:
-            figures = self._figures[key] = [0] * len(DailyFigures._fields)
-        return figures
+        return self._figures.setdefault(key, [0] * len(DailyFigures._fields))
 
     def _count_time(self, key: HourlyKey, us: int, sign: int) -> None:
         times = self._times.setdefault((key, sign * bucket_of(us)), [0, 0])

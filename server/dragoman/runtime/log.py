@@ -334,8 +334,10 @@ class TaskSnapshots:
     async def task_at(self, event: Event) -> Event:
         """The Task at a status event. Raises TaskNotFound, and core.task.log.LogTruncated when events are missing."""
         snapshot = await read_task(self.store, self.ref)
-        if _same_status(snapshot, event):
-            data = frames.frame(1, snapshot.task)
+        update = pb.StreamResponse.FromString(event.data)
+        status = update.task.status if update.HasField("task") else update.status_update.status
+        if (snapshot.record.state, snapshot.record.updated) == (status.state, status.timestamp.ToMilliseconds()):
+            data = frames.frame(1, snapshot.task)  # it still has the status that the event brought
         else:
             await self._fold_to(event.sequence)
             response = pb.StreamResponse()
@@ -368,10 +370,3 @@ class TaskSnapshots:
         if self._folded_bytes > self.max_bytes:
             self._task.ClearField("artifacts")
             self._task.ClearField("history")
-
-
-def _same_status(snapshot: TaskSnapshot, event: Event) -> bool:
-    """Whether the task still has the status that the event brought."""
-    response = pb.StreamResponse.FromString(event.data)
-    status = response.task.status if response.HasField("task") else response.status_update.status
-    return (snapshot.record.state, snapshot.record.updated) == (status.state, status.timestamp.ToMilliseconds())

@@ -38,7 +38,6 @@ MAX_ERROR_CHARS: Final = 2_000  # characters of an error that are stored
 MAX_EARLIER_TEXT_CHARS: Final = 500  # of an attempt before the last failed one
 MAX_FAILURES: Final = 10  # failed attempts of a step that are stored
 
-
 SHOW_RUNNING_AFTER: Final = 0.25
 """Seconds after which a step that still runs is stored as running, for people. Shorter ones are stored once."""
 

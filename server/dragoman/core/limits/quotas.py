@@ -146,12 +146,6 @@ class Usage(NamedTuple):
         """Usage without that of delegated tasks."""
         return Usage(self.tokens - self.delegated_tokens, self.cost - self.delegated_cost)
 
-    @property
-    def as_metadata(self) -> dict[str, float | dict[str, float]]:
-        """The form in metadata, without zero values."""
-        delegated = _usage_fields(self.delegated_tokens, self.delegated_cost)
-        return {**_usage_fields(self.tokens, self.cost), **({"delegated": delegated} if delegated else {})}
-
 
 def _usage_fields(tokens: int, cost: int) -> dict[str, float]:
     usage = {"tokens": float(tokens), "cost": cost / BILLION}
@@ -170,8 +164,10 @@ def usage_from_metadata(metadata: struct_pb2.Struct) -> Usage:
 
 
 def usage_metadata(usage: Usage) -> bytes:
-    """Usage as metadata of a task: a serialized Struct."""
-    return pb.Task(metadata={USAGE_METADATA_KEY: usage.as_metadata}).metadata.SerializeToString()
+    """Usage as metadata of a task, without zero values: a serialized Struct."""
+    delegated = _usage_fields(usage.delegated_tokens, usage.delegated_cost)
+    fields = {**_usage_fields(usage.tokens, usage.cost), **({"delegated": delegated} if delegated else {})}
+    return pb.Task(metadata={USAGE_METADATA_KEY: fields}).metadata.SerializeToString()
 
 
 NO_USAGE: Final = Usage()

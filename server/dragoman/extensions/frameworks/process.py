@@ -156,7 +156,11 @@ class ExecutorProcess:
             async with asyncio.timeout(0.2):
                 await asyncio.wait([self._stderr_task])
         self._stderr_task.cancel()
-        return self._exit_reason(code)
+        last_line = self._stderr_tail[-1] if self._stderr_tail else "(none)"
+        if last_line.startswith(ERROR_LINE_PREFIX):
+            return last_line.removeprefix(ERROR_LINE_PREFIX)
+        exit_status = f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
+        return f"{exit_status}; last line of its output: {last_line}"
 
     def _kill(self) -> None:
         """Kills the process and its child processes."""
@@ -165,13 +169,6 @@ class ExecutorProcess:
                 os.killpg(self._process.pid, signal.SIGKILL)
             else:
                 self._process.kill()
-
-    def _exit_reason(self, code: int) -> str:
-        last_line = self._stderr_tail[-1] if self._stderr_tail else "(none)"
-        if last_line.startswith(ERROR_LINE_PREFIX):
-            return last_line.removeprefix(ERROR_LINE_PREFIX)
-        exit_status = f"killed by signal {-code}" if code < 0 else f"exited with code {code}"
-        return f"{exit_status}; last line of its output: {last_line}"
 
     async def _read_stderr(self) -> None:
         """Copies its stderr, which includes its printed output, to our log."""

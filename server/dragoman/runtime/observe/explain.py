@@ -76,20 +76,15 @@ class Explainer:
     async def _status_text(self, record: TaskRecord) -> str:
         """The status text of a task that has ended or waits for its caller; why an attempt failed, before the next."""
         if record.wake_at and record.attempt > 1:
-            return await self._last_error(record)
+            for event in await self.store.events(record.ref, record.last_sequence - 1, 1):  # announces the next one
+                update = pb.StreamResponse.FromString(event.data).status_update
+                return str(update.metadata.fields["error"].string_value)
         if record.has_open_turn or record.state == states.COMPLETED:
             return ""
         snapshot = await self.store.read(record.ref, history=0, artifacts=False)
         if snapshot is None:
             return ""
         return " ".join(part.text for part in pb.Task.FromString(snapshot.task).status.message.parts if part.text)
-
-    async def _last_error(self, record: TaskRecord) -> str:
-        """Why the last attempt of a turn failed: the status update that announces the next one has it."""
-        for event in await self.store.events(record.ref, record.last_sequence - 1, 1):
-            update = pb.StreamResponse.FromString(event.data).status_update
-            return str(update.metadata.fields["error"].string_value)
-        return ""
 
     async def _explain_one(self, record: TaskRecord, session_expires: int) -> Explanation:
         store, scheduler, ref = self.store, self.scheduler, record.ref

@@ -69,7 +69,8 @@ def open_target(target: str) -> Any:
     if kind is not None:
         value = create_executor(value, {}) if inspect.isclass(value) else value
         return adapters.open_adapter(kind, module, target.rpartition(":")[2], value)
-    if _is_fasta2a_app(value):
+    classes = [(cls.__module__.partition(".")[0], cls.__name__) for cls in type(value).__mro__]
+    if ("fasta2a", "FastA2A") in classes:
         from .fasta2a_app import Fasta2aAppAdapter
 
         return Fasta2aAppAdapter(module, value, _fasta2a_dependencies())
@@ -114,12 +115,6 @@ def _fasta2a_dependencies() -> dict[str, Any]:
     except InvalidTarget:  # reported only if the executor is a fasta2a Worker
         return {}
     return fasta2a_adapter.worker_dependencies()
-
-
-def _is_fasta2a_app(value: Any) -> bool:
-    return any(
-        (cls.__module__.partition(".")[0], cls.__name__) == ("fasta2a", "FastA2A") for cls in type(value).__mro__
-    )
 
 
 def _is_installed(module: str) -> bool:
