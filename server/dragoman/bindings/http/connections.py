@@ -23,6 +23,7 @@ import logging
 import os
 import re
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from email.utils import formatdate
@@ -35,7 +36,7 @@ from aiohttp.http_exceptions import HttpProcessingError, LineTooLong
 from multidict import CIMultiDict, MultiMapping
 from yarl import URL
 
-from dragoman.bindings.options import HttpTimeouts, ServerOptions
+from dragoman.bindings.options import ServerOptions
 from dragoman.core.errors import InvalidRequest, Unavailable
 from dragoman.supervision import log_fault
 from dragoman.wire import errors
@@ -139,7 +140,53 @@ def parse_plain(received: bytes, transport: Any) -> PlainRequest | None:
     return None if missing else PlainRequest(method, target, headers, received[head.end() :], transport)
 
 
-class PlainConnection(asyncio.Protocol):
+class Connection(ABC):
+    """One connection of either kind, and the state of its client, by which `check_client` drops it."""
+
+    _connections: HttpConnections
+    transport: Any
+    is_over_limit = False  # whether the connection is beyond the limit: only health is served
+    eof_since = 0.0  # when the client closed its side; 0: it has not
+    unsent_bytes = 0
+    stalled_since = 0.0  # when the client stopped reading the unsent bytes; 0: it reads
+
+    @property
+    def unread_bytes(self) -> int:
+        """Bytes of an incomplete WebSocket message. Bodies are counted by BodyBudget."""
+        return 0
+
+    @abstractmethod
+    def check_timeouts(self, now: float) -> None:
+        """Closes the connection if it exceeds a timeout."""
+
+    def drop(self) -> None:
+        self._connections.remove(self)
+        if self.transport is not None:
+            self.transport.abort()
+
+    def end_input(self, *, is_waiting: bool) -> bool:
+        """Keeps the connection of a client that has closed its side, and `is_waiting` for a response, for a while."""
+        # TLS does not go on writing at the end of what it reads.
+        if is_waiting and self.transport is not None and self.transport.get_extra_info("ssl_object") is None:
+            self.eof_since = self._connections.clock()
+        return bool(self.eof_since)
+
+    def check_client(self, now: float) -> None:
+        """Drops a connection whose client reads none of the unsent bytes, or has probably gone."""
+        unsent, timeouts = self.transport.get_write_buffer_size(), self._connections.timeouts
+        # Fewer unsent bytes mean that the client reads; more only mean that the server wrote more.
+        if not unsent or unsent < self.unsent_bytes:
+            self.stalled_since = 0.0
+        elif not self.stalled_since:
+            self.stalled_since = now
+        elif now - self.stalled_since > timeouts.stalled:
+            self.drop()
+        self.unsent_bytes = unsent
+        if self.eof_since and now - self.eof_since > timeouts.half_closed:
+            self.drop()
+
+
+class PlainConnection(Connection, asyncio.Protocol):
     """One connection, until its first request that is not plain."""
 
     def __init__(self, connections: HttpConnections) -> None:
@@ -150,13 +197,7 @@ class PlainConnection(asyncio.Protocol):
         """When the connection was made, or the request being received began; 0: none is being received."""
         self._idle_since = 0.0
         self._is_closing = False
-        self.eof_since = 0.0  # when the client closed its side; 0: it has not
-        self.unsent_bytes = 0
-        self.stalled_since = 0.0
-        self.transport: Any = None
-        self.is_over_limit = False
-
-    unread_bytes = 0
+        self.transport = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport
@@ -191,10 +232,7 @@ class PlainConnection(asyncio.Protocol):
         self._task = asyncio.get_running_loop().create_task(self._respond(response, len(self._pending)))
 
     def eof_received(self) -> bool:
-        """Keeps the connection of a client that has closed its side for a while: it may wait for its response."""
-        if self._task is not None and _may_be_half_closed(self.transport):
-            self.eof_since = self._connections.clock()
-        return bool(self.eof_since)
+        return self.end_input(is_waiting=self._task is not None)
 
     async def _respond(self, response: Any, size: int) -> None:
         """Writes the response to a request of `size` bytes. No response to a plain request is one of aiohttp."""
@@ -248,17 +286,12 @@ class PlainConnection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.transport.resume_reading()
 
-    def drop(self) -> None:
-        self._connections.remove(self)
-        if self.transport is not None:
-            self.transport.abort()
-
     def check_timeouts(self, now: float) -> None:
         """Closes an idle or stalled connection. aiohttp goes on with a request that has not arrived in a second."""
         timeouts = self._connections.timeouts
         if self.transport is None:
             return
-        _check_client(self, self.transport, now, timeouts)
+        self.check_client(now)
         if self._task is not None:
             return
         if self._pending:
@@ -284,26 +317,6 @@ class PlainConnection(asyncio.Protocol):
             task.cancel()
             await asyncio.wait((task,), timeout=grace)
             self.drop()
-
-
-def _may_be_half_closed(transport: Any) -> bool:
-    """Whether the transport goes on writing at the end of what it reads; TLS does not."""
-    return transport is not None and transport.get_extra_info("ssl_object") is None
-
-
-def _check_client(connection: Connection, transport: Any, now: float, timeouts: HttpTimeouts) -> None:
-    """Drops a connection whose client reads none of the unsent bytes, or has probably gone."""
-    unsent = transport.get_write_buffer_size()
-    # Fewer unsent bytes mean that the client reads; more only mean that the server wrote more.
-    if not unsent or unsent < connection.unsent_bytes:
-        connection.stalled_since = 0.0
-    elif not connection.stalled_since:
-        connection.stalled_since = now
-    elif now - connection.stalled_since > timeouts.stalled:
-        connection.drop()
-    connection.unsent_bytes = unsent
-    if connection.eof_since and now - connection.eof_since > timeouts.half_closed:
-        connection.drop()
 
 
 def encode_response(response: Response) -> bytes:
@@ -458,7 +471,7 @@ class HttpConnections(web.Server):
             connection.request_answered()
 
 
-class HttpConnection(web.RequestHandler):
+class HttpConnection(Connection, web.RequestHandler):
     """One HTTP connection with its timeouts, as aiohttp serves it."""
 
     def __init__(self, connections: HttpConnections, receiving_since: float) -> None:
@@ -475,15 +488,11 @@ class HttpConnection(web.RequestHandler):
         )
         self._connections = connections
         self.body_budget = connections.body_budget
-        self.is_over_limit = False  # whether the connection is beyond the limit: only health is served
         self._receiving_since = receiving_since  # when the head, body or message being received started; 0: none
         self._received_bytes = 0
         self._request: web.BaseRequest | None = None
         self._begun_requests = 0  # of those that aiohttp has parsed
-        self.eof_since = 0.0  # when the client closed its side; 0: it has not
         self._is_websocket = False  # the connection was upgraded; `_received_bytes` counts the current message
-        self.unsent_bytes = 0
-        self.stalled_since = 0.0  # when the client stopped reading the unsent bytes; 0: it reads
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
@@ -500,12 +509,10 @@ class HttpConnection(web.RequestHandler):
         super().data_received(data)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # aiohttp's always closes
-        """As of `PlainConnection`. Clients leave streams in the same way: they wait for no more of them."""
         request = self._request
+        # Clients leave streams in the same way: they wait for no more of them.
         is_waiting = request is not None and request.content.is_eof() and not request.writer.output_size
-        if (is_waiting or self._begun_requests < self._request_count) and _may_be_half_closed(self.transport):
-            self.eof_since = self._connections.clock()
-        return bool(self.eof_since)
+        return self.end_input(is_waiting=is_waiting or self._begun_requests < self._request_count)
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
@@ -553,40 +560,31 @@ class HttpConnection(web.RequestHandler):
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of an incomplete WebSocket message. Bodies are counted by BodyBudget."""
         return self._received_bytes if self._is_websocket else 0
-
-    def drop(self) -> None:
-        self._connections.remove(self)
-        if self.transport is not None:
-            self.transport.abort()
 
     def check_timeouts(self, now: float) -> None:
         """Closes the connection if it exceeds a timeout; a slow body fails with BodyTooSlow."""
-        http_timeouts = self._connections.timeouts
-        transport: Any = self.transport
-        if transport is None:
+        timeouts = self._connections.timeouts
+        if self.transport is None:
             return
         request = self._request
         if request is None:
-            if self._receiving_since and now - self._receiving_since > http_timeouts.head:
-                transport.write(REQUEST_TIMEOUT_RESPONSE)
+            if self._receiving_since and now - self._receiving_since > timeouts.head:
+                self.transport.write(REQUEST_TIMEOUT_RESPONSE)
                 self.force_close()
                 return
         elif self._is_websocket:
             self._received_bytes = max(0, self._received_bytes - IDLE_WEBSOCKET_BYTES_PER_SECOND)
-            if (
-                self._received_bytes
-                and now - self._receiving_since > http_timeouts.body + self._received_bytes / http_timeouts.rate
-            ):
+            allowed = timeouts.body + self._received_bytes / timeouts.rate
+            if self._received_bytes and now - self._receiving_since > allowed:
                 self.drop()
                 return
         elif not request.content.is_eof():
-            allowed = http_timeouts.body + self._received_bytes / http_timeouts.rate
+            allowed = timeouts.body + self._received_bytes / timeouts.rate
             if now - self._receiving_since > allowed and request.content.exception() is None:
-                limit = f"{http_timeouts.body:g} s plus 1 s for each {http_timeouts.rate} bytes received"
+                limit = f"{timeouts.body:g} s plus 1 s for each {timeouts.rate} bytes received"
                 request.content.set_exception(BodyTooSlow(f"it arrives too slowly; the limit is {limit}"))
-        _check_client(self, transport, now, http_timeouts)
+        self.check_client(now)
 
 
 _NOT_HTTP: Final = "the request is not valid HTTP/1.1: "
@@ -637,6 +635,3 @@ def note_websocket_message(request: web.BaseRequest) -> None:
     connection = request.protocol
     if isinstance(connection, HttpConnection):
         connection._is_websocket, connection._received_bytes = True, 0
-
-
-Connection = HttpConnection | PlainConnection
