@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ from dragoman.cli.commands import Resolved, argument, flag, option
 from dragoman.cli.output import state_name
 from dragoman.cli.profiles import Profile, find_profile
 from dragoman.client.agent_connection import is_http_url, server_url, url_problem
-from dragoman.client.operations import Operator
+from dragoman.client.operations import M, Operator, OperatorMethod, Q
 from dragoman.core.durations import parse_age
 from dragoman.core.names import nearest
 from dragoman.ids import now_ms
@@ -45,31 +45,31 @@ Completions = list[tuple[str, str]]  # candidates, each with a one-line descript
 
 def complete_agents(ctx: typer.Context, incomplete: str) -> Completions:
     """Agent ids that begin with `incomplete`."""
-
-    async def fetch() -> Completions:
-        async with _operator(ctx) as operator:
-            response = await operator.list_agents(ops.ListAgentsRequest())
-        return [(agent.id, agent.description) for agent in response.agents if agent.id.startswith(incomplete)]
-
-    return _run_with_timeout(fetch)
+    response = _call_in_time(ctx, Operator.list_agents, ops.ListAgentsRequest())
+    agents = response.agents if response else ()
+    return [(agent.id, agent.description) for agent in agents if agent.id.startswith(incomplete)]
 
 
 def complete_tasks(ctx: typer.Context, incomplete: str) -> Completions:
     """Ids of the caller's recently changed tasks that begin with `incomplete`."""
+    request = ops.ListTasksRequest(
+        agent=ctx.params.get("agent") or "", scope=ctx.params.get("scope") or "", limit=MAX_SEARCHED_TASKS, own=True
+    )
+    response = _call_in_time(ctx, Operator.list_tasks, request)
+    tasks = [listed.task for listed in response.tasks if listed.task.id.startswith(incomplete)] if response else ()
+    return [
+        (task.id, f"{state_name(task.status.state)} {task.status.timestamp.ToJsonString()[:16]}")
+        for task in tasks[:MAX_COMPLETED_TASKS]
+    ]
 
-    async def fetch() -> Completions:
-        request = ops.ListTasksRequest(
-            agent=ctx.params.get("agent") or "", scope=ctx.params.get("scope") or "", limit=MAX_SEARCHED_TASKS, own=True
-        )
-        async with _operator(ctx) as operator:
-            tasks = [listed.task for listed in (await operator.list_tasks(request)).tasks]
-        return [
-            (task.id, f"{state_name(task.status.state)} {task.status.timestamp.ToJsonString()[:16]}")
-            for task in tasks
-            if task.id.startswith(incomplete)
-        ][:MAX_COMPLETED_TASKS]
 
-    return _run_with_timeout(fetch)
+def _call_in_time(ctx: typer.Context, method: OperatorMethod[Q, M], request: Q) -> M | None:
+    """Calls the server that the command line typed so far names; None for every error."""
+    target = ServerTarget(ctx.params.get("server") or DEFAULT_SERVER, key=ctx.params.get("key") or "")
+    try:
+        return asyncio.run(asyncio.wait_for(target.call(method, request), COMPLETION_TIMEOUT))
+    except Exception:  # an error message would garble the line that the user is typing
+        return None
 
 
 _SHORT_ID: Final = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}")
@@ -95,18 +95,6 @@ async def find_task_id(values: Mapping[str, Any], given: str) -> str:
         names = ", ".join(sorted(ids)[:MAX_NAMED_TASKS])
         raise typer.Exit(print_error(f"{len(ids)} tasks begin with {given}: {names}; type more of one", ExitCode.USAGE))
     return ids.pop() if len(ids) == 1 else given
-
-
-def _operator(ctx: typer.Context) -> Operator:
-    """A client of the server that the command line typed so far names."""
-    return Operator(ctx.params.get("server") or DEFAULT_SERVER, token=ctx.params.get("key") or "")
-
-
-def _run_with_timeout(fetch: Callable[[], Coroutine[Any, Any, Completions]]) -> Completions:
-    try:
-        return asyncio.run(asyncio.wait_for(fetch(), COMPLETION_TIMEOUT))
-    except Exception:  # an error message would garble the line that the user is typing
-        return []
 
 
 def check_server(server: str) -> str:
@@ -212,6 +200,11 @@ class ServerTarget:
 
     def operator(self) -> Operator:
         return Operator(self.server, token=self.key)
+
+    async def call(self, method: OperatorMethod[Q, M], request: Q) -> M:
+        """Makes one call as an operator."""
+        async with self.operator() as operator:
+            return await method(operator, request)
 
 
 AgentName = Annotated[str, option(

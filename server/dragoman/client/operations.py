@@ -22,11 +22,12 @@ if TYPE_CHECKING:
 
 M = TypeVar("M", bound=Message)
 Q = TypeVar("Q", bound=Message)
+OperatorMethod = Callable[["Operator", Q], Coroutine[Any, Any, M]]
 
 _OPS_SERVICE: Final = ops_pb2.DESCRIPTOR.services_by_name["OpsService"]
 
 
-def _unary(request_type: type[Q], response_type: type[M]) -> Callable[[Operator, Q], Coroutine[Any, Any, M]]:
+def _unary(request_type: type[Q], response_type: type[M]) -> OperatorMethod[Q, M]:
     """A method of Operator for the unary call with these types."""
 
     async def call(self: Operator, request: Q) -> M:

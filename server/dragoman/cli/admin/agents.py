@@ -12,6 +12,7 @@ from dragoman.calling.secret_files import read_secret
 from dragoman.cli.commands import Command, CommandGroup, argument, option
 from dragoman.cli.options import Json, ServerTarget, complete_agents
 from dragoman.cli.output import ConsoleOutput, format_time
+from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops import v1 as ops
 
 _AGENTS_HELP = "List, pause and resume the agents of a server; add and remove upstream A2A agents."
@@ -65,8 +66,7 @@ async def pause(
 
     **Example**: `dragoman agents pause weather --reason "the model is down"`
     """
-    async with target.operator() as operator:
-        response = await operator.pause_agent(ops.PauseAgentRequest(agent=agent, reason=reason))
+    response = await target.call(Operator.pause_agent, ops.PauseAgentRequest(agent=agent, reason=reason))
     ConsoleOutput().line(f"{agent}: {_describe_pause(response.pause)}")
 
 
@@ -75,8 +75,7 @@ async def resume(agent: AgentId, *, target: ServerTarget) -> None:
 
     **Example**: `dragoman agents resume weather`
     """
-    async with target.operator() as operator:
-        await operator.resume_agent(ops.ResumeAgentRequest(agent=agent))
+    await target.call(Operator.resume_agent, ops.ResumeAgentRequest(agent=agent))
     ConsoleOutput().line(f"resumed: {agent}")
 
 
@@ -110,8 +109,7 @@ async def add(
     request = ops.AddUpstreamRequest(
         url=url, id=id, prefix=prefix, turns=turns or 0, headers=_read_headers(header or [], token_file)
     )
-    async with target.operator() as operator:
-        added = (await operator.add_upstream(request)).upstream
+    added = (await target.call(Operator.add_upstream, request)).upstream
     ConsoleOutput().messages([added], lambda one: (f"added: {one.agent}", *_describe_upstream(one)), json=json)
 
 
@@ -120,8 +118,7 @@ async def remove(agent: AgentId, *, target: ServerTarget) -> None:
 
     **Example**: `dragoman agents remove weather`
     """
-    async with target.operator() as operator:
-        response = await operator.remove_upstream(ops.RemoveUpstreamRequest(agent=agent))
+    response = await target.call(Operator.remove_upstream, ops.RemoveUpstreamRequest(agent=agent))
     ConsoleOutput().line(f"removed: {agent}; waiting tasks that ended as FAILED: {response.ended_tasks}")
 
 
@@ -133,8 +130,7 @@ async def list_workers(json: Json = False, *, target: ServerTarget) -> None:
 
     **Example**: `dragoman workers list`
     """
-    async with target.operator() as operator:
-        response = await operator.list_workers(ops.ListWorkersRequest())
+    response = await target.call(Operator.list_workers, ops.ListWorkersRequest())
     out = ConsoleOutput()
     out.messages(response.agents, _describe_worker_agent, json=json)
     if not response.agents and not json:
@@ -148,8 +144,7 @@ async def forget(agent: AgentId, *, target: ServerTarget) -> None:
 
     **Example**: `dragoman workers forget desk`
     """
-    async with target.operator() as operator:
-        response = await operator.forget_agent(ops.ForgetAgentRequest(agent=agent))
+    response = await target.call(Operator.forget_agent, ops.ForgetAgentRequest(agent=agent))
     ConsoleOutput().line(f"forgotten: {agent}; waiting tasks that ended as FAILED: {response.ended_tasks}")
 
 

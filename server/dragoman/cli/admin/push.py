@@ -9,6 +9,7 @@ from typing import Annotated, Final
 from dragoman.cli.commands import Command, CommandGroup, argument, option
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner
 from dragoman.cli.output import ConsoleOutput, format_time
+from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops import v1 as ops
 
 
@@ -33,9 +34,8 @@ async def list_configs(
 
     `dragoman push list 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
-    async with target.operator() as operator:
-        request = ops.ListPushConfigsRequest(task_id=task, limit=limit, **asdict(owner))
-        response = await operator.list_push_configs(request)
+    request = ops.ListPushConfigsRequest(task_id=task, limit=limit, **asdict(owner))
+    response = await target.call(Operator.list_push_configs, request)
     out = ConsoleOutput()
     out.messages(response.configs, _describe_config, json=json)
     if not response.configs and not json:
@@ -64,8 +64,7 @@ async def redeliver(
     request = ops.RedeliverRequest(task_id=task, config_id=config, **asdict(owner))
     if first is not None:
         setattr(request, "from", first)  # a Python keyword
-    async with target.operator() as operator:
-        response = await operator.redeliver(request)
+    response = await target.call(Operator.redeliver, request)
     ConsoleOutput().messages(response.configs, _describe_redelivery, json=json)
 
 

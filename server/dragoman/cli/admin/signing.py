@@ -7,6 +7,7 @@ from typing import Annotated, Final
 from dragoman.cli.commands import Command, CommandGroup, argument, option
 from dragoman.cli.options import Json, ServerTarget, age_option
 from dragoman.cli.output import ConsoleOutput, format_time
+from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops import v1 as ops
 
 _SIGNING_HELP = """List, rotate and withdraw the keys that sign push notifications and agent cards.
@@ -23,8 +24,7 @@ async def list_keys(json: Json = False, *, target: ServerTarget) -> None:
 
     **Example**: `dragoman signing list`
     """
-    async with target.operator() as operator:
-        response = await operator.list_signing_keys(ops.ListSigningKeysRequest())
+    response = await target.call(Operator.list_signing_keys, ops.ListSigningKeysRequest())
     ConsoleOutput().messages(response.keys, _describe_key, json=json)
 
 
@@ -49,8 +49,7 @@ async def rotate(
     request = ops.RotateSigningKeyRequest(algorithm=algorithm)
     request.lead.FromMilliseconds(age_option("--lead", lead))
     request.keep.FromMilliseconds(age_option("--keep", overlap))
-    async with target.operator() as operator:
-        response = await operator.rotate_signing_key(request)
+    response = await target.call(Operator.rotate_signing_key, request)
     ConsoleOutput().messages([response.key], _describe_key, json=json)
 
 
@@ -61,8 +60,7 @@ async def withdraw(id: Annotated[str, argument("ID", "The key's id (`kid`).")], 
 
     **Example**: `dragoman signing withdraw k7WmYXn-0aGf4XnEhTTOnsDJRUlYfTqgT9GxUqLFbI8`
     """
-    async with target.operator() as operator:
-        await operator.withdraw_signing_key(ops.WithdrawSigningKeyRequest(id=id))
+    await target.call(Operator.withdraw_signing_key, ops.WithdrawSigningKeyRequest(id=id))
     ConsoleOutput().line(f"{id}  is no longer published")
 
 

@@ -14,6 +14,7 @@ from dragoman.cli import format_count, print_note
 from dragoman.cli.commands import Command, option
 from dragoman.cli.options import AgentFilter, Json, ScopeFilter, ServerTarget, TaskOwner, age_option
 from dragoman.cli.output import ConsoleOutput, format_elapsed, json_line
+from dragoman.client.operations import Operator
 from dragoman.core.daily_usage import DAY_MS, KEPT_DAYS, KEPT_HOURS
 from dragoman.ids import now_ms
 from dragoman_pb.dragoman.ops import v1 as ops
@@ -90,8 +91,7 @@ async def overview(
     **Example**: `dragoman overview --hours 1`
     """
     request = ops.GetOverviewRequest(hours=hours, agent=agent, scope=scope)
-    async with target.operator() as operator:
-        agents = (await operator.get_overview(request)).agents
+    agents = (await target.call(Operator.get_overview, request)).agents
     out = ConsoleOutput()
     if not agents and not json:
         print_note(f"no unfinished tasks, and nothing in the last {format_count(hours, 'hour')}")

@@ -131,8 +131,7 @@ async def cancel(task: _OptionalTask = "", *, tasks: TaskFilter, answers: Answer
         except NotFound as missing:
             request = ops.CancelTaskRequest(task_id=task, agent=tasks.agent, scope=tasks.scope)
             try:
-                async with target.operator() as operator:
-                    canceled = (await operator.cancel_task(request)).task.task
+                canceled = (await target.call(Operator.cancel_task, request)).task.task
             except NotAllowed:
                 raise missing from None
         except ClientError as error:
@@ -182,8 +181,7 @@ async def rerun(
     request = ops.RerunTaskRequest(
         task_id=task, agent=tasks.agent, scope=tasks.scope, principal=tasks.principal, repeat_steps=repeat_steps
     )
-    async with target.operator() as operator:
-        listed = (await operator.rerun_task(request)).task
+    listed = (await target.call(Operator.rerun_task, request)).task
     out = ConsoleOutput()
     if answers.json:
         out.json(listed.task, agent=listed.agent, scope=listed.scope)

@@ -16,6 +16,7 @@ from dragoman.cli import ExitCode, print_error, print_note
 from dragoman.cli.commands import flag, option
 from dragoman.cli.options import DEFAULT_HTTP_URL, DEFAULT_SERVER, ServerTarget, http_address
 from dragoman.client.calls import Client, current_traceparent
+from dragoman.client.operations import Operator
 from dragoman.client.options import CallOptions, ContentReceiver
 from dragoman.core.names import DEFAULT_SCOPE, RESOURCE_NAME, nearest, tenant_of
 from dragoman_pb.dragoman.ops import v1 as ops
@@ -71,8 +72,7 @@ async def task_client(
         request = ops.ListTasksRequest(task_id=task_id, agent=agent, scope=scope, own=True)
         found: Sequence[ops.ListedTask] = ()
         try:
-            async with target.operator() as operator:
-                found = (await operator.list_tasks(request)).tasks
+            found = (await target.call(Operator.list_tasks, request)).tasks
         except ClientError as error:
             if error.unreachable:
                 raise
@@ -112,8 +112,7 @@ async def served_agents(target: ServerTarget) -> Sequence[str]:
     """The ids of a server's agents; none for callers without the grant `operator`."""
     ids: Sequence[str] = ()
     with suppress(ClientError):
-        async with target.operator() as operator:
-            ids = [one.id for one in (await operator.list_agents(ops.ListAgentsRequest())).agents]
+        ids = [one.id for one in (await target.call(Operator.list_agents, ops.ListAgentsRequest())).agents]
     return ids
 
 

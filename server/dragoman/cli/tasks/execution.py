@@ -11,6 +11,7 @@ from dragoman.cli.commands import Command, flag, option
 from dragoman.cli.options import Json, ServerTarget, TaskId, TaskOwner
 from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time, json_line, rfc3339
 from dragoman.cli.tasks.bulk import TaskFilter
+from dragoman.client.operations import Operator
 from dragoman.core.task import states
 from dragoman.ids import now_ms
 from dragoman_pb.dragoman.ops import v1 as ops
@@ -24,8 +25,7 @@ async def explain(task: TaskId, *, owner: TaskOwner, json: Json = False, target:
 
     **Example**: `dragoman explain 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
-    async with target.operator() as operator:
-        response = await operator.explain(ops.ExplainRequest(task_id=task, **asdict(owner)))
+    response = await target.call(Operator.explain, ops.ExplainRequest(task_id=task, **asdict(owner)))
     out = ConsoleOutput()
     for one in response.tasks:
         if json:
@@ -50,8 +50,7 @@ async def list_failures(
 
     **Example**: `dragoman failures --since 24h`, then `dragoman rerun --cause 4f1c2a9be0d37a55`
     """
-    async with target.operator() as operator:
-        response = await operator.list_failures(ops.ListFailuresRequest(filter=tasks.request(), limit=limit))
+    response = await target.call(Operator.list_failures, ops.ListFailuresRequest(filter=tasks.request(), limit=limit))
     out = ConsoleOutput()
     if json:
         out.messages(response.groups, lambda _: (), json=True)
@@ -104,12 +103,11 @@ async def list_steps(
     **Examples**: `dragoman steps 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`; with `--results`, to read what each step got
     and returned
     """
-    async with target.operator() as operator:
-        names = {"task_id": task, **asdict(owner)}
-        if results:
-            steps = (await operator.list_step_contents(ops.ListStepContentsRequest(**names))).steps
-        else:
-            steps = (await operator.list_steps(ops.ListStepsRequest(**names))).steps
+    names = {"task_id": task, **asdict(owner)}
+    if results:
+        steps = (await target.call(Operator.list_step_contents, ops.ListStepContentsRequest(**names))).steps
+    else:
+        steps = (await target.call(Operator.list_steps, ops.ListStepsRequest(**names))).steps
     out = ConsoleOutput()
     if json:
         for step in steps:

@@ -13,6 +13,7 @@ from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time, form
 from dragoman.cli.tasks.bulk import TaskFilter
 from dragoman.cli.tasks.client import open_task_client, scope_and_agent, served_agents, unknown_agent
 from dragoman.cli.tasks.printer import TaskPrinter, single_event
+from dragoman.client.operations import Operator
 from dragoman.core.names import DEFAULT_SCOPE
 from dragoman.core.task import states
 from dragoman.ids import now_ms
@@ -73,9 +74,8 @@ async def _task_of_others(target: options.ServerTarget, task: str, agent: str, s
     """The task of another principal, for operators and viewers; None if there is none, or several, or for others."""
     request = ops.ListTasksRequest(task_id=task, agent=agent, scope=scope, include_artifacts=True)
     with suppress(ClientError):  # of other servers, which have no such list
-        async with target.operator() as operator:
-            found = (await operator.list_tasks(request)).tasks
-            return found[0] if len(found) == 1 else None
+        found = (await target.call(Operator.list_tasks, request)).tasks
+        return found[0] if len(found) == 1 else None
     return None
 
 
@@ -145,16 +145,15 @@ async def list_tasks(
         request.ClearField("changed_since")
     elif everyone:
         request.order = ops.TASK_ORDER_CHANGED  # that of all lists; only lists of all principals take the field
-    async with target.operator() as operator:
-        try:
-            response = await operator.list_tasks(request)
-        except ClientError as error:
-            if not everyone or tasks.selects_among_all or all(one.field != "order" for one in error.violations):
-                raise
-            print_note("these are your own tasks: --all is for operators and viewers")
-            request.own = True
-            request.ClearField("order")
-            response = await operator.list_tasks(request)
+    try:
+        response = await target.call(Operator.list_tasks, request)
+    except ClientError as error:
+        if not everyone or tasks.selects_among_all or all(one.field != "order" for one in error.violations):
+            raise
+        print_note("these are your own tasks: --all is for operators and viewers")
+        request.own = True
+        request.ClearField("order")
+        response = await target.call(Operator.list_tasks, request)
     if tasks.agent and not response.tasks and (ids := await served_agents(target)) and tasks.agent not in ids:
         raise unknown_agent(tasks.agent, ids)
     oldest = options.time_option("--since", tasks.since)
