@@ -229,7 +229,6 @@ StoreUrl = Annotated[str, option(
 AgentFilter = Annotated[str, option("--agent", "NAME", "Only this agent.", autocompletion=complete_agents)]
 PrincipalFilter = Annotated[str, option("--principal", "NAME", "Only this principal.")]
 ScopeFilter = Annotated[str, option("--scope", "NAME", "Only this scope.")]
-ContextFilter = Annotated[str, option("--context", "ID", "Only tasks of this conversation.")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,11 +260,6 @@ def parse_state(text: str) -> TaskStateOption:
     near = nearest(text, TaskStateOption)
     advice = f"did you mean {near}?" if near else f"use one of {', '.join(TaskStateOption)}"
     raise typer.BadParameter(f'"{text}" is not a task state; {advice}')
-
-
-OneTaskState = Annotated[TaskStateOption | None, option(
-    "--state", "STATE", f"Only this state: {', '.join(TaskStateOption)}.", parser=parse_state
-)]  # fmt: skip
 
 
 def age_option(option: str, text: str) -> int:

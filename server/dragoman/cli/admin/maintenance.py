@@ -16,40 +16,29 @@ import typer
 
 from dragoman.cli import ExitCode, format_count, options
 from dragoman.cli.admin import open_admin_client, store_settings
-from dragoman.cli.commands import Command, argument, flag, option
+from dragoman.cli.commands import Command, argument, option
 from dragoman.cli.output import ConsoleOutput, format_time, json_line
 from dragoman.cli.tasks import bulk
-from dragoman.cli.tasks.bulk import ChangedSince, MetadataFilter, TextFilter, Yes
 from dragoman.core.net.addresses import is_loopback_host
 from dragoman_pb.dragoman.ops import v1 as ops
 
 
 async def purge(
     task: Annotated[str, option("--task", "ID", "This task.")] = "",
-    context: Annotated[str, option("--context", "ID", "Tasks of this conversation.")] = "",
-    principal: Annotated[str, option("--principal", "NAME", "Tasks of this principal.")] = "",
-    older_than: Annotated[str, option("--older-than", "AGE", "Tasks that ended before this age: 30d, 12h, 90m.")] = "",
-    scope: options.ScopeFilter = "",
-    state: options.OneTaskState = None,
-    agent: options.AgentFilter = "",
-    since: ChangedSince = "",
-    text: TextFilter = "",
-    metadata: MetadataFilter = None,
-    dry_run: Annotated[bool, flag("--dry-run", "Erase nothing; print what would be erased.")] = False,
-    yes: Yes = False,
-    json: options.Json = False,
-    store: options.StoreUrl = "",
     *,
+    tasks: bulk.TaskFilter,
+    answers: bulk.Answers,
+    store: options.StoreUrl = "",
     target: options.ServerTarget,
 ) -> ExitCode:
     """Erase tasks with their events, messages and artifacts.
 
     Erases the tasks that match all given options; pass at least one of --task, --context, --principal and
-    --older-than. Running tasks are stopped and erased, too; --older-than alone matches only tasks that have ended.
-    A receipt without names remains.
+    --older-than. Running tasks are stopped and erased, too; --older-than alone matches only tasks that ended before
+    this age. A receipt without names remains.
 
-    With --since, --text or --metadata the number of tasks is printed first, and the command asks unless --yes is given.
-    The server erases them one by one, each with a receipt.
+    With --since, --text, --metadata, --cause or several states the number of tasks is printed first, and the command
+    asks unless --yes is given. The server erases them one by one, each with a receipt.
 
     **Examples**
 
@@ -59,27 +48,27 @@ async def purge(
 
     `dragoman purge --store sqlite:///dragoman.db --task 0199f3c2-5c1e-7000-8000-3b1f0a52c0de`
     """
-    if since or text or metadata:
+    states, selected = tasks.state or [], tasks.request()
+    if tasks.since or tasks.text or tasks.metadata or tasks.cause or len(states) > 1:
         if store:
-            raise typer.BadParameter("--since, --text and --metadata need a server; leave out --store")
-        named = [state] if state else None
-        tasks = bulk.TaskFilter(agent, scope, principal, named, context, since, older_than, text, metadata)
-        selected = tasks.request()
+            text = "--since, --text, --metadata, --cause and several states need a server; leave out --store"
+            raise typer.BadParameter(text)
         selected.task_id = task
-        return await bulk.change_tasks(target, bulk.ERASE, selected, bulk.Answers(dry_run, yes, json))
-    if not (task or context or principal or older_than):
+        return await bulk.change_tasks(target, bulk.ERASE, selected, answers)
+    if not (task or tasks.context or tasks.principal or tasks.older_than):
         raise typer.BadParameter("no tasks selected; pass --task, --context, --principal or --older-than")
-    selection = ops.Selection(task_id=task, context_id=context, principal=principal, scope=scope, agent=agent)
-    if state is not None:
-        selection.state = f"TASK_STATE_{state.name}"  # type: ignore[assignment]  # by name, as protobuf allows
-    if older_than:
-        selection.older_than.FromMilliseconds(options.age_option("--older-than", older_than))
+    selection = ops.Selection(
+        task_id=task, context_id=tasks.context, principal=tasks.principal, scope=tasks.scope, agent=tasks.agent,
+        state=selected.states[0] if selected.states else None,
+    )  # fmt: skip
+    if tasks.older_than:
+        selection.older_than.FromMilliseconds(options.age_option("--older-than", tasks.older_than))
         if not selection.older_than.ToMilliseconds():
             raise typer.BadParameter("--older-than: must be greater than 0")
     async with open_admin_client(target, store) as client:
-        response: ops.PurgeResponse = await client.purge(ops.PurgeRequest(selection=selection, dry_run=dry_run))
-    describe = partial(_describe_purge, "would remove" if dry_run else "removed")
-    ConsoleOutput().messages([response], describe, json=json)
+        response: ops.PurgeResponse = await client.purge(ops.PurgeRequest(selection=selection, dry_run=answers.dry_run))
+    describe = partial(_describe_purge, "would remove" if answers.dry_run else "removed")
+    ConsoleOutput().messages([response], describe, json=answers.json)
     return ExitCode.OK
 
 

@@ -16,7 +16,6 @@ from dragoman.cli import ExitCode, format_count, print_error, print_note
 from dragoman.cli.commands import Command, Resolved, argument, flag, option
 from dragoman.cli.options import (
     AgentFilter,
-    ContextFilter,
     Json,
     PrincipalFilter,
     ScopeFilter,
@@ -41,20 +40,6 @@ _OptionalTask = Annotated[
     argument("TASK", "The id of a task; without it, options select the tasks.", autocompletion=complete_tasks),
     Resolved(find_task_id),
 ]  # fmt: skip
-TaskStates = Annotated[
-    list[TaskStateOption] | None,
-    option("--state", "STATE", f"Only this state; may be repeated: {', '.join(TaskStateOption)}.", parser=parse_state),
-]
-ChangedSince = Annotated[str, option("--since", "AGE", "Only tasks that changed within this time: 30m, 12h, 7d.")]
-UnchangedFor = Annotated[str, option("--older-than", "AGE", "Only tasks that have not changed for this time: 10m, 2h.")]
-TextFilter = Annotated[
-    str, option("--text", "TEXT", "Only tasks with this text in the first message, or in the error.")
-]
-MetadataFilter = Annotated[
-    list[str] | None, option("--metadata", "KEY=VALUE", "Only tasks with this in their metadata; may be repeated.")
-]
-DryRun = Annotated[bool, flag("--dry-run", "Change nothing; print how many tasks match.")]
-Yes = Annotated[bool, flag("--yes", "Do not ask.", "-y")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +49,21 @@ class TaskFilter:
     agent: AgentFilter = ""
     scope: ScopeFilter = ""
     principal: PrincipalFilter = ""
-    state: TaskStates = None
-    context: ContextFilter = ""
-    since: ChangedSince = ""
-    older_than: UnchangedFor = ""
-    text: TextFilter = ""
-    metadata: MetadataFilter = None
+    state: Annotated[
+        list[TaskStateOption] | None,
+        option(
+            "--state", "STATE", f"Only this state; may be repeated: {', '.join(TaskStateOption)}.", parser=parse_state
+        ),
+    ] = None
+    context: Annotated[str, option("--context", "ID", "Only tasks of this conversation.")] = ""
+    since: Annotated[str, option("--since", "AGE", "Only tasks that changed within this time: 30m, 12h, 7d.")] = ""
+    older_than: Annotated[
+        str, option("--older-than", "AGE", "Only tasks that have not changed for this time: 10m, 2h.")
+    ] = ""
+    text: Annotated[str, option("--text", "TEXT", "Only tasks with this text in the first message or the error.")] = ""
+    metadata: Annotated[
+        list[str] | None, option("--metadata", "KEY=VALUE", "Only tasks with this in their metadata; may be repeated.")
+    ] = None
     cause: Annotated[str, option("--cause", "CAUSE", "Only failed tasks of this group of dragoman failures.")] = ""
 
     @property
@@ -101,8 +95,8 @@ class TaskFilter:
 class Answers:
     """How a change of many tasks asks and prints."""
 
-    dry_run: DryRun = False
-    yes: Yes = False
+    dry_run: Annotated[bool, flag("--dry-run", "Change nothing; print how many tasks match.")] = False
+    yes: Annotated[bool, flag("--yes", "Do not ask.", "-y")] = False
     json: Json = False
 
 
