@@ -16,7 +16,7 @@ from dragoman.bindings.admin.server import ApiKeyOperations
 from dragoman.bus.local import LocalBus
 from dragoman.core.access.identity import LOCAL_PRINCIPAL_PREFIX, Identity
 from dragoman.ids import now_ms
-from dragoman.ports import BackupProgress, Store
+from dragoman.ports import Store
 from dragoman.ports.extension import StartError
 from dragoman.runtime.feeds import TaskFeeds
 from dragoman.runtime.maintenance.admin import Maintenance
@@ -77,14 +77,14 @@ async def open_operations(settings: Settings, *, create: bool = False) -> AsyncI
         yield OfflineOperations(store, auditor, actions)
 
 
-async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[BackupProgress, None]:
+async def copy_store(settings: Settings, destination: Path) -> AsyncGenerator[ops.BackupResponse, None]:
     """Backs up a store to a folder, also while a server holds it. Raises StartError, InvalidParams."""
     _require_sqlite(settings)
     _require_store(settings)
     try:
         async with aclosing(backup(settings.store.path, destination, now_ms)) as reports:
             async for progress in reports:
-                yield progress
+                yield ops.BackupResponse(bytes=progress.bytes, total_bytes=progress.total, done=progress.done)
     except STORE_ERRORS as error:
         raise StartError(f"{settings.store.name} cannot be copied to {destination}: {explain(error)}") from error
 

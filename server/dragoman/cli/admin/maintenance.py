@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import AsyncExitStack, aclosing
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -105,18 +105,15 @@ async def backup(
 
     host = urlsplit(target.server if "//" in target.server else f"//{target.server}").hostname or ""
     folder, copied_bytes = destination.absolute() if store or is_loopback_host(host) else destination, 0
-    if store:
-        async with aclosing(copy_store(store_settings(store), folder)) as steps:
-            async for step in steps:
-                _print_progress(step.bytes, step.total)
-                copied_bytes = step.bytes if step.done else 0
-    else:
-        async with target.operator() as operator:
-            request = ops.BackupRequest(destination=str(folder))
-            async with aclosing(operator.backup(request)) as responses:
-                async for response in responses:
-                    _print_progress(response.bytes, response.total_bytes)
-                    copied_bytes = response.bytes if response.done else 0
+    async with AsyncExitStack() as stack:
+        if store:
+            steps = copy_store(store_settings(store), folder)
+        else:
+            operator = await stack.enter_async_context(target.operator())
+            steps = operator.backup(ops.BackupRequest(destination=str(folder)))
+        async for step in await stack.enter_async_context(aclosing(steps)):
+            _print_progress(step.bytes, step.total_bytes)
+            copied_bytes = step.bytes if step.done else 0
     ConsoleOutput().line(f"{folder}: {format_count(copied_bytes, 'byte')}, verified")
 
 
