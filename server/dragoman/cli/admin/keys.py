@@ -37,16 +37,11 @@ async def create(
     ] = None,
     expires: Annotated[str, option("--expires", "AGE", "How long the key is valid: 90d, 12h. [no expiry]")] = "",
     json: Json = False,
-    store: Annotated[
-        str,
-        option(
-            "--store", "URL", "Use this store without a server: a URL as for `serve --store`. It is created if missing."
-        ),
-    ] = "",
+    store: StoreUrl = "",
     *,
     target: ServerTarget,
 ) -> None:
-    """Create an API key and print it. It is printed only once; the store keeps a hash.
+    """Create an API key and print it. It is printed only once; the store keeps a hash. --store creates a missing store.
 
     Without grants the key may call every agent, but is not an operator. `agent:ID` restricts it to that agent,
     `scope:NAME` to that scope. `viewer` allows it to see what operators see, and to change nothing, `auditor` to export

@@ -110,10 +110,9 @@ async def naming_agents(target: ServerTarget, client: Client) -> AsyncIterator[N
 
 async def served_agents(target: ServerTarget) -> Sequence[str]:
     """The ids of a server's agents; none for callers without the grant `operator`."""
-    ids: Sequence[str] = ()
     with suppress(ClientError):
-        ids = [one.id for one in (await target.call(Operator.list_agents, ops.ListAgentsRequest())).agents]
-    return ids
+        return [one.id for one in (await target.call(Operator.list_agents, ops.ListAgentsRequest())).agents]
+    return ()
 
 
 def unknown_agent(agent: str, ids: Sequence[str]) -> NotFound:

@@ -55,22 +55,20 @@ async def list_failures(
     if json:
         out.messages(response.groups, lambda _: (), json=True)
     elif response.groups:
-        rows = [_failure_row(group) for group in response.groups]
+        rows = [
+            (
+                f"{group.count:,}{'+' * group.count_is_minimum}",
+                group.agent,
+                *(format_elapsed(now_ms() - at.ToMilliseconds()) for at in (group.last, group.first)),
+                group.cause,
+                " ".join(_failure_title(group.failure).split()),
+            )
+            for group in response.groups
+        ]
         out.table(("TASKS", "AGENT", "LAST", "FIRST", "CAUSE", "FAILURE"), rows, [states.FAILED] * len(rows))
         print_note("see a group with: dragoman list --cause CAUSE; repeat its tasks with: dragoman rerun --cause CAUSE")
     else:
         print_note("no failed tasks")
-
-
-def _failure_row(group: ops.FailureGroup) -> tuple[str, ...]:
-    ages = (format_elapsed(now_ms() - at.ToMilliseconds()) for at in (group.last, group.first))
-    return (
-        f"{group.count:,}{'+' * group.count_is_minimum}",
-        group.agent,
-        *ages,
-        group.cause,
-        " ".join(_failure_title(group.failure).split()),
-    )
 
 
 def _failure_title(failure: wk.Failure) -> str:
@@ -176,25 +174,19 @@ def _describe_task(explanation: ops.Explanation) -> Iterator[str]:
     if explanation.worker:
         yield f"worker       {explanation.worker}"
     if explanation.tokens or explanation.cost:
-        yield f"usage        {explanation.tokens:,} tokens, cost {explanation.cost:g}{_format_delegated(explanation)}"
+        delegated = f"{explanation.delegated_tokens:,} and {explanation.delegated_cost:g} by delegated tasks"
+        has_delegated = explanation.delegated_tokens or explanation.delegated_cost
+        of_these = f"; of these {delegated}" if has_delegated else ""
+        yield f"usage        {explanation.tokens:,} tokens, cost {explanation.cost:g}{of_these}"
     if explanation.trace_id:
         yield f"trace        {explanation.trace_url or explanation.trace_id}"
     for push in explanation.pushes:
-        yield f"push         {_format_push(push)}"
+        behind = push.last - push.delivered
+        lag = f", {behind} events behind" if behind > 0 else ""
+        reason = f"; {push.reason}" if push.reason else ""
+        state = ops.PushState.Name(push.state).removeprefix("PUSH_STATE_")
+        yield f"push         {push.id} to {push.url}: {state}{lag}{reason}"
     yield f"next         {explanation.next}"
-
-
-def _format_delegated(explanation: ops.Explanation) -> str:
-    if not explanation.delegated_tokens and not explanation.delegated_cost:
-        return ""
-    return f"; of these {explanation.delegated_tokens:,} and {explanation.delegated_cost:g} by delegated tasks"
-
-
-def _format_push(push: ops.PushConfig) -> str:
-    state = ops.PushState.Name(push.state).removeprefix("PUSH_STATE_")
-    behind = push.last - push.delivered
-    lag = f", {behind} events behind" if behind > 0 else ""
-    return f"{push.id} to {push.url}: {state}{lag}" + (f"; {push.reason}" if push.reason else "")
 
 
 def _format_holder(explanation: ops.Explanation) -> str:
