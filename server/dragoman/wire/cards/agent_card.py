@@ -197,18 +197,18 @@ def v01_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> 
 
 def combined_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
     """The card as JSON for 1.0 and 0.3 clients (`/.well-known/agent-card.json`): shared keys have one meaning."""
-    return _signed_combined_document(_combined_card(spec, view), spec, view, sign)
+    return _combined_document(spec, view, sign, with_v01=False)
 
 
 def legacy_document(spec: AgentSpec, view: CardView, sign: SignPayloads = None) -> bytes:
     """The combined card with the fields of 0.1, at `/.well-known/agent.json`."""
+    return _combined_document(spec, view, sign, with_v01=True)
+
+
+def _combined_document(spec: AgentSpec, view: CardView, sign: SignPayloads, *, with_v01: bool) -> bytes:
     card = _combined_card(spec, view)
-    return _signed_combined_document({**card, **_v01_fields(spec, card)}, spec, view, sign)
+    document = {**card, **_v01_fields(spec, card)} if with_v01 else card
 
-
-def _signed_combined_document(
-    document: Mapping[str, Any], spec: AgentSpec, view: CardView, sign: SignPayloads
-) -> bytes:
     def payloads() -> list[bytes]:
         v03_json = _v03_card_json(spec, view)
         capabilities = {key: value for key, value in document["capabilities"].items() if key in _V03_CAPABILITIES}

@@ -348,8 +348,7 @@ def choose_interfaces(
         may_spoil_files = v03_files is None and interface.dialect == "0.3" and interface.binding != "JSONRPC"
         return _DIALECT_ORDER.index(interface.dialect), may_spoil_files
 
-    ranked = sorted(kept, key=rank)
-    return InterfaceChoice(tuple(ranked), tuple(skipped))
+    return InterfaceChoice(tuple(sorted(kept, key=rank)), tuple(skipped))
 
 
 def grpc_url(address: str, *, encrypted: bool) -> str:
