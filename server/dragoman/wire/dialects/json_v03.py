@@ -131,7 +131,8 @@ def show_unknown(value: dict[str, Any]) -> None:
         status["state"] = states.UNKNOWN_STATE
 
 
-def _with_status(kind: str = "") -> Callable[[Encode], Encode]:
+def _with_kind(kind: str = "") -> Callable[[Encode], Encode]:
+    """Adds `kind`, and shows the state `unknown`, which only a task or status update has."""
     head = {"kind": kind} if kind else {}
 
     def change(value: dict[str, Any]) -> dict[str, Any]:
@@ -142,12 +143,8 @@ def _with_status(kind: str = "") -> Callable[[Encode], Encode]:
     return encode_hook(change)
 
 
-STATUS_HOOKS: Final = {f"lf.a2a.v1.{name}": _with_status() for name in ("Task", "TaskStatusUpdateEvent")}
+STATUS_HOOKS: Final = {f"lf.a2a.v1.{name}": _with_kind() for name in ("Task", "TaskStatusUpdateEvent")}
 """Show `unknown`, for dialects without `kind`."""
-
-
-def _with_kind(kind: str) -> Callable[[Encode], Encode]:
-    return encode_hook(lambda value: {"kind": kind, **value})
 
 
 ALWAYS_EMITTED: Final = {
@@ -181,9 +178,9 @@ JSON_V03: Final = protojson.JsonDialect(
     },
     encode_hooks={
         "lf.a2a.v1.Part": lambda _: parts.part_encoder("kind"),
-        "lf.a2a.v1.Task": _with_status("task"),
+        "lf.a2a.v1.Task": _with_kind("task"),
         "lf.a2a.v1.Message": _with_kind("message"),
-        "lf.a2a.v1.TaskStatusUpdateEvent": _with_status("status-update"),
+        "lf.a2a.v1.TaskStatusUpdateEvent": _with_kind("status-update"),
         "lf.a2a.v1.TaskArtifactUpdateEvent": _with_kind("artifact-update"),
         "lf.a2a.v1.SendMessageConfiguration": encode_hook(_write_configuration),
         "lf.a2a.v1.TaskPushNotificationConfig": encode_hook(_write_task_push),
