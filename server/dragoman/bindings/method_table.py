@@ -196,6 +196,8 @@ def _v03(rpc: str, op: A2AOperation, **columns: Any) -> RpcRow:
     columns.setdefault("decode", lambda request: v03.read_request(request, op.request()))
     if op is not DELETE_PUSH_CONFIG and not op.streaming and not op.shows_card:
         columns.setdefault("encode", lambda response: v03.convert(response, response_class()))
+    if op.push and op is not DELETE_PUSH_CONFIG:
+        columns["qualify"] = v03.qualify_push_configs
     return _row(_V03_SERVICE, rpc, op, Dialect.V03, **columns)
 
 
@@ -213,24 +215,18 @@ RPC_ROWS: Final = (
         decode=v03.read_create_push_config,
         encode=v03.write_push_config,
         read_google=v03.read_google_config_id,
-        qualify=v03.qualify_push_configs,
         # The rule says `config`, which the JS SDK sends. One SDK posts the complete request, others and Google's
         # clients the parent of the bare PushNotificationConfig.
         bodies=("config", WHOLE_REQUEST, "config.push_notification_config"),
     ),
     _v03(
-        "GetTaskPushNotificationConfig",
-        GET_PUSH_CONFIG,
-        decode=v03.read_get_push_config,
-        encode=v03.write_push_config,
-        qualify=v03.qualify_push_configs,
+        "GetTaskPushNotificationConfig", GET_PUSH_CONFIG, decode=v03.read_get_push_config, encode=v03.write_push_config
     ),
     _v03(
         "ListTaskPushNotificationConfig",
         LIST_PUSH_CONFIGS,
         decode=v03.read_list_push_configs,
         encode=v03.write_push_configs,
-        qualify=v03.qualify_push_configs,
     ),
     _v03("DeleteTaskPushNotificationConfig", DELETE_PUSH_CONFIG, decode=v03.read_delete_push_config),
     _v03("GetAgentCard", PUBLIC_CARD),

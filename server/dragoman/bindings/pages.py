@@ -20,7 +20,7 @@ from aiohttp import web
 from dragoman.bindings.admin.endpoints import HttpEndpoint, authorize_http
 from dragoman.bindings.cards import Cards, Origin
 from dragoman.bindings.http import listener
-from dragoman.bindings.http.request import accepted, read_json
+from dragoman.bindings.http.request import read_json
 from dragoman.bindings.options import BoundAddress, ServerOptions
 from dragoman.bindings.pipeline import authenticate
 from dragoman.core.access.identity import AccessPolicy
@@ -34,10 +34,6 @@ from dragoman.core.net.targets import names_this_machine
 _NO_STORE_HEADERS: Final = {"Cache-Control": "no-store"}
 
 # ---- Headers
-
-
-def wants_html(request: web.BaseRequest) -> bool:
-    return "text/html" in accepted(request)
 
 
 def html_headers(csp: str) -> dict[str, str]:

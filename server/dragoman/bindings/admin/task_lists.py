@@ -137,7 +137,9 @@ class TaskLists:
         own = {(known.scope, known.agent): known for known in await self.runtime.store.agents_of(identity.principal)}
         shared = {(known.scope, known.agent): known for known in await self.runtime.store.agents_of(SHARED_PRINCIPAL)}
         reachable = []
-        for scope, agent in own.keys() | {key for key in shared if is_viewer or _may_know(identity, key[0])}:
+        # Others may not learn that a scope with shared tasks exists: its name may be that of a customer.
+        known_scopes = {DEFAULT_SCOPE, *identity.granted(SCOPE_GRANT_PREFIX)}
+        for scope, agent in own.keys() | {key for key in shared if is_viewer or key[0] in known_scopes}:
             try:
                 caller = self.runtime.operations.access.authorize(tenant_of(scope, agent), identity)
             except (AgentNotFound, PermissionDenied, Unauthenticated):
@@ -165,11 +167,6 @@ class TaskLists:
 
 def _sort_key(listed: ops.ListedTask) -> tuple[int, str]:
     return listed.task.status.timestamp.ToMilliseconds(), listed.task.id
-
-
-def _may_know(identity: Identity, scope: str) -> bool:
-    """Whether a caller may learn that a scope with shared tasks exists: its name may be that of a customer."""
-    return scope == DEFAULT_SCOPE or SCOPE_GRANT_PREFIX + scope in identity.grants
 
 
 def _found_task(found: cursors.FoundTask, is_operator: bool) -> ops.ListedTask:

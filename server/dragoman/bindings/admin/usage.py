@@ -18,7 +18,6 @@ from dragoman.core.daily_usage import (
     DailyUsageQuery,
     DailyUsageRow,
     HourlyUsageQuery,
-    TimeSummary,
     UsageGroup,
     day_of,
     day_text,
@@ -98,7 +97,11 @@ class UsageOperations:
             overview.hours.append(message_from(ops.HourlyFigures, row.figures, hour=hour, turn_seconds=seconds))
         for (agent, is_turn), rows in groupby(usage.times, lambda row: (row.agent, row.bucket > 0)):
             overview = found.setdefault(agent, ops.AgentOverview(agent=agent))
-            (overview.turns if is_turn else overview.queue).CopyFrom(_times_message(summarize(rows)))
+            times = summarize(rows)
+            mean, p50, p95 = (us / 1e6 for us in (times.mean, times.p50, times.p95))
+            (overview.turns if is_turn else overview.queue).MergeFrom(
+                ops.TurnTimes(count=times.count, mean_seconds=mean, p50_seconds=p50, p95_seconds=p95)
+            )
         for overview in found.values():
             for name in _OPEN_FIELDS.values():
                 getattr(overview, name).SetInParent()
@@ -135,11 +138,6 @@ def _row_message(group_by: tuple[UsageGroup, ...], row: DailyUsageRow) -> ops.Us
     return message_from(
         ops.UsageRow, figures, **ungrouped | group, turn_seconds=figures.turn_us / 1e6, cost=figures.cost / BILLION
     )
-
-
-def _times_message(times: TimeSummary) -> ops.TurnTimes:
-    mean, p50, p95 = (us / 1e6 for us in (times.mean, times.p50, times.p95))
-    return ops.TurnTimes(count=times.count, mean_seconds=mean, p50_seconds=p50, p95_seconds=p95)
 
 
 def _fingerprint(request: ops.ListUsageRequest) -> int:

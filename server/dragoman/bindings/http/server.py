@@ -28,6 +28,7 @@ from dragoman.bindings.http.request import (
     JSON_CONTENT_TYPE,
     AnyRequest,
     HttpExchange,
+    accepted,
     as_aiohttp,
     card_response,
     named_versions,
@@ -316,7 +317,7 @@ class _HttpServer:
     async def _index(self, request: web.BaseRequest, _: Mapping[str, str]) -> web.StreamResponse:
         if request.method not in _READ_METHODS:
             raise MethodNotAllowed(request.method, (*_READ_METHODS, "POST"))
-        if self._options.console and pages.wants_html(request):
+        if self._options.console and "text/html" in accepted(request):
             return pages.redirect_to_console()
         return await self._agents(request, _)
 
