@@ -112,17 +112,10 @@ class Client:
         request = self._request(message, configuration, metadata)
         return cast(pb.SendMessageResponse, await self._call("SendMessage", request, key=key or str(uuid.uuid4())))
 
-    def stream(
-        self,
-        message: pb.Message,
-        *,
-        configuration: pb.SendMessageConfiguration | None = None,
-        metadata: Mapping[str, Any] | None = None,
-        key: str = "",
-    ) -> StreamResponses:
+    def stream(self, message: pb.Message, *, key: str = "") -> StreamResponses:
         """Sends a message and yields the Task, then its updates until the turn ends; or one Message. A broken stream is
         resumed at its last event, with the same idempotency key."""
-        request = self._request(message, configuration, metadata)
+        request = self._request(message)
         return self._follow("SendStreamingMessage", request, key=key or str(uuid.uuid4()))
 
     def subscribe(self, task_id: str, *, after: str = "") -> StreamResponses:
@@ -207,7 +200,10 @@ class Client:
         return self._connection
 
     def _request(
-        self, message: pb.Message, configuration: pb.SendMessageConfiguration | None, metadata: Mapping[str, Any] | None
+        self,
+        message: pb.Message,
+        configuration: pb.SendMessageConfiguration | None = None,
+        metadata: Mapping[str, Any] | None = None,
     ) -> pb.SendMessageRequest:
         tenant = self._agent.interface.tenant
         request = pb.SendMessageRequest(tenant=tenant, message=message, configuration=configuration)
