@@ -216,8 +216,7 @@ def load_settings(arguments: Mapping[str, Any], *, in_code: bool = False, kind: 
     SettingsError.
     """
     given = {name: value for name, value in arguments.items() if value is not None}
-    fields = setting_fields()
-    reject_unknown_variables(fields, secret_options())
+    reject_unknown_variables(setting_fields(), secret_options())
     try:
         return kind(**given)
     except InvalidGroups as error:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_network
-from typing import Annotated, Any, Final, Self, TypeVar
+from typing import Annotated, Any, Final, Self
 from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, SecretStr
@@ -27,8 +27,6 @@ from dragoman.core.net.targets import parse_port
 from dragoman.core.task.maintenance import RetentionPolicy, parse_retention_ages
 from dragoman.runtime.access import BLOCKING_DEFAULTS, BlockingDefault
 from dragoman.settings.extensions import bus_schemes, installed_extensions, store_schemes
-
-T = TypeVar("T")
 
 
 def store_kind(url: str) -> str:

@@ -98,11 +98,13 @@ def source_directory(app: str) -> Path | None:
 def _load_file(app: str) -> ModuleType:
     path = Path(app).absolute()
     if path.is_dir():
-        raise LoadError(f"{app} is a folder; pass a .py file in it{_file_example(Path(app))}")
+        files = sorted(Path(app).glob("*.py"), key=lambda file: (file.name != "agents.py", file.name))
+        example = f", such as {files[0]}" if files else ""
+        raise LoadError(f"{app} is a folder; pass a .py file in it{example}")
     if not path.is_file():
-        raise LoadError(
-            f"{app}: this file does not exist{_similar_file_hint(path)} (APP is a .py file or the name of a module)"
-        )
+        near = nearest(path.name, [file.name for file in path.parent.glob("*.py")])
+        advice = f"; did you mean {near}?" if near else ""
+        raise LoadError(f"{app}: this file does not exist{advice} (APP is a .py file or the name of a module)")
     _search_first(path.parent)
     name = path.stem
     if name in sys.modules or not name.isidentifier():
@@ -118,18 +120,6 @@ def _load_file(app: str) -> ModuleType:
         del sys.modules[name]
         raise LoadError(_describe_error(app, error)) from error
     return module
-
-
-def _file_example(folder: Path) -> str:
-    """A `.py` file of a folder as an example, preferably `agents.py`; empty for none."""
-    files = sorted(folder.glob("*.py"), key=lambda file: (file.name != "agents.py", file.name))
-    return f", such as {files[0]}" if files else ""
-
-
-def _similar_file_hint(path: Path) -> str:
-    names = [file.name for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
-    near = nearest(path.name, names)
-    return f"; did you mean {near}?" if near else ""
 
 
 def _load_name(app: str) -> ModuleType:
