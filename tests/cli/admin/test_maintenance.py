@@ -119,6 +119,8 @@ def test_a_store_held_by_a_server_is_not_purged_directly(dragoman: Run, playgrou
         (["purge"], 2, "no tasks selected"),
         (["purge", "--agent", "echo"], 2, "no tasks selected"),
         (["purge", "--older-than", "soon"], 2, "is not an age"),
+        (["purge", "--cause", "4f1c", "--store", "sqlite:///absent.db"], 2, "need a server"),
+        (["purge", "--state", "failed", "--state", "canceled", "--store", "sqlite:///absent.db"], 2, "need a server"),
         (["purge", "--older-than", "0"], 2, "greater than 0"),
         (["purge", "--store", "postgresql://x", "--task", "1"], 2, "is not the URL of a store"),
         (["purge", "--store", "sqlite:///absent.db", "--task", "1"], 1, "absent.db does not exist"),
