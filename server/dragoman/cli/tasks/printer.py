@@ -39,15 +39,10 @@ class TaskPrinter:
         self._live = live
         self._until_terminal = until_terminal
         self._asks = asks
-        self._id = ""
+        self.task_id = ""  # empty before the first event, and for an answer without a task
         self._artifact_ids: set[str] = set()
         self._status = pb.TaskStatus()
         self._progress = Progress(may_show=lambda: out.at_line_start or not out.is_terminal)
-
-    @property
-    def task_id(self) -> str:
-        """The id of the task; empty before its first event, and for an answer without a task."""
-        return self._id
 
     @property
     def question(self) -> pb.Message | None:
@@ -63,15 +58,15 @@ class TaskPrinter:
                         self._progress.hide()
                         self._on_event(event)
                         self._progress.show()
-                if self._id and not self._live:
+                if self.task_id and not self._live:
                     await self._print_task()
             except (asyncio.CancelledError, ClientError):
                 if self._out.is_terminal:  # what follows begins on a line of its own, not after half a chunk
                     self._out.end_line()
-                if self._id and self._status.state not in states.TERMINAL:
+                if self.task_id and self._status.state not in states.TERMINAL:
                     self._progress.note(f"the task continues; follow it with: {self._follow_up('watch')}")
                 raise
-            if self._id:
+            if self.task_id:
                 self._finish()
         return ExitCode.FAILED if self._status.state in _UNSUCCESSFUL else ExitCode.OK
 
@@ -81,14 +76,14 @@ class TaskPrinter:
         as_text = self._live and not self._json
         match event.WhichOneof("payload"):
             case "task":
-                self._id = event.task.id
+                self.task_id = event.task.id
                 self._on_status(event.task.status)
                 if as_text:
                     for artifact in event.task.artifacts:
                         self._on_artifact(artifact, append=False)
                     self._out.artifacts(event.task.artifacts)
             case "status_update":
-                self._id = self._id or event.status_update.task_id  # streams of 0.1 contain no Task
+                self.task_id = self.task_id or event.status_update.task_id  # streams of 0.1 contain no Task
                 self._on_status(event.status_update.status)
             case "artifact_update" if as_text:
                 self._on_artifact(event.artifact_update.artifact, append=event.artifact_update.append)
@@ -111,7 +106,7 @@ class TaskPrinter:
             self._progress.update(state_name(status.state), text_of(status.message))
 
     async def _print_task(self) -> None:
-        task = await self._client.get(self._id, history=0)
+        task = await self._client.get(self.task_id, history=0)
         self._status = task.status
         self._progress.hide()
         if self._json:
@@ -129,7 +124,7 @@ class TaskPrinter:
         if self._status.HasField("message") and state not in _UNSUCCESSFUL and not self._json:
             self._out.message(self._status.message)
         reason = f": {text}" if text and state in _UNSUCCESSFUL else ""
-        outcome = f"{state_name(state)}  task {self._id}  {self._progress.elapsed}{reason}"
+        outcome = f"{state_name(state)}  task {self.task_id}  {self._progress.elapsed}{reason}"
         self._progress.note(outcome, state=state)
         if state in states.INTERRUPTED:
             self.print_hint()
@@ -141,7 +136,7 @@ class TaskPrinter:
         self._progress.note(f"answer it with: {self._follow_up('send --task')} TEXT")
 
     def _follow_up(self, verb: str) -> str:
-        return command_line(verb, self._id, self._client)
+        return command_line(verb, self.task_id, self._client)
 
 
 async def single_event(event: pb.StreamResponse) -> StreamResponses:
