@@ -51,7 +51,8 @@ def test_files_are_accepted_in_several_forms(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"x")
     ready = pb.Part(url="https://files.example/x")
-    results = content.to_parts([path, str(path), b"y", ("b.md", b"z"), ready])
+    files: list[content.FileInput] = [path, str(path), b"y", ("b.md", b"z"), ready]
+    results = list(map(content.to_part, files))
     assert [(part.filename, part.media_type, part.raw) for part in results[:4]] == [
         ("a.csv", "text/csv", b"x"),
         ("a.csv", "text/csv", b"x"),

@@ -181,7 +181,7 @@ class Connection:
             text, files = question.reply
             turns += 1
             turn = self._turn_stream(connection, reducer, f"{key}.{turns}", parent)
-            message = _build_message(text, content.to_parts(files), None, reducer.task.id, reducer.task.context_id)
+            message = _build_message(text, files, None, reducer.task.id, reducer.task.context_id)
             request = connection.request(message, accepts=options.get("accepts", ()))  # the rest was sent already
         if reducer.is_over:
             yield reducer.finish()
@@ -279,7 +279,7 @@ class Connection:
     ) -> tuple[TurnStream, pb.SendMessageRequest]:
         """The turn of a new message, after what the task has so far, and the request that begins it."""
         connection = await self._agent(agent)
-        message = _build_message(text, content.to_parts(files), data, task, context)
+        message = _build_message(text, files, data, task, context)
         reducer = EventReducer()
         if message.task_id:
             reducer.load((await self._get(connection, message.task_id, parent)).task)
@@ -327,8 +327,10 @@ class Connection:
         return RetryBudget(self._retry_timeout)
 
 
-def _build_message(text: str | pb.Message, parts: Sequence[pb.Part], data: Any, task: str, context: str) -> pb.Message:
-    """A user's message, with a new id unless it has one."""
+def _build_message(
+    text: str | pb.Message, files: Iterable[content.FileInput], data: Any, task: str, context: str
+) -> pb.Message:
+    """A user's message, with a new id unless it has one. Raises OSError for files."""
     message = pb.Message(role=pb.ROLE_USER)
     if isinstance(text, pb.Message):
         message.CopyFrom(text)
@@ -336,7 +338,7 @@ def _build_message(text: str | pb.Message, parts: Sequence[pb.Part], data: Any, 
         message.parts.add(text=text)
     message.message_id = message.message_id or str(uuid.uuid4())
     message.task_id, message.context_id = task or message.task_id, context or message.context_id
-    message.parts.extend(parts)
+    message.parts.extend(map(content.to_part, files))
     if data is not None:
         message.parts.append(content.data_part(data, "data"))
     return message

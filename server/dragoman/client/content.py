@@ -6,7 +6,7 @@ import math
 import mimetypes
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from io import BufferedWriter
 from pathlib import Path
 from typing import Any, Final
@@ -55,11 +55,6 @@ def to_part(file: FileInput) -> pb.Part:
         return pb.Part(raw=content, filename=name, media_type=media_type(name))
     path = Path(file)
     return pb.Part(raw=path.read_bytes(), filename=path.name, media_type=media_type(path.name))
-
-
-def to_parts(files: Iterable[FileInput]) -> list[pb.Part]:
-    """Returns one part for each file. Raises OSError."""
-    return [to_part(file) for file in files]
 
 
 def safe_name(name: str) -> str:
