@@ -140,7 +140,7 @@ def parse_plain(received: bytes, transport: Any) -> PlainRequest | None:
     return None if missing else PlainRequest(method, target, headers, received[head.end() :], transport)
 
 
-class Connection(ABC):
+class OpenConnection(ABC):
     """One connection of either kind, and the state of its client, by which `check_client` drops it."""
 
     _connections: HttpConnections
@@ -186,7 +186,7 @@ class Connection(ABC):
             self.drop()
 
 
-class PlainConnection(Connection, asyncio.Protocol):
+class PlainConnection(OpenConnection, asyncio.Protocol):
     """One connection, until its first request that is not plain."""
 
     def __init__(self, connections: HttpConnections) -> None:
@@ -400,8 +400,8 @@ class HttpConnections(web.Server):
         self.rejections = options.rejections
         self.clock = clock or asyncio.get_running_loop().time
         self.body_budget = BodyBudget(options.bodies)
-        self.open_connections: set[Connection] = set()
-        self.idle_connections: dict[Connection, None] = {}  # idle connections, longest idle first
+        self.open_connections: set[OpenConnection] = set()
+        self.idle_connections: dict[OpenConnection, None] = {}  # idle connections, longest idle first
 
     def __call__(self) -> Any:
         return PlainConnection(self)
@@ -411,7 +411,7 @@ class HttpConnections(web.Server):
         plain = [each.shutdown(timeout or 0.0) for each in self.open_connections if isinstance(each, PlainConnection)]
         await asyncio.gather(super().shutdown(timeout), *plain)
 
-    def add(self, connection: Connection) -> None:
+    def add(self, connection: OpenConnection) -> None:
         """Accepts a connection, dropping the longest idle one at the limit; drops it beyond the overflow."""
         most = self._options.connections
         if len(self.open_connections) >= most and self.idle_connections:
@@ -423,7 +423,7 @@ class HttpConnections(web.Server):
         self.open_connections.add(connection)
         self.idle_connections[connection] = None
 
-    def remove(self, connection: Connection) -> None:
+    def remove(self, connection: OpenConnection) -> None:
         self.open_connections.discard(connection)
         self.idle_connections.pop(connection, None)
 
@@ -471,7 +471,7 @@ class HttpConnections(web.Server):
             connection.request_answered()
 
 
-class HttpConnection(Connection, web.RequestHandler):
+class HttpConnection(OpenConnection, web.RequestHandler):
     """One HTTP connection with its timeouts, as aiohttp serves it."""
 
     def __init__(self, connections: HttpConnections, receiving_since: float) -> None:
