@@ -1,11 +1,12 @@
-"""Streams of operator calls over HTTP."""
+"""Requests and streams of operator calls over HTTP."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-from tests.bindings.admin.operators import VERA, running_server
+import pytest
+from tests.bindings.admin.operators import OLGA, VERA, running_server
 from tests.bindings.admin.test_task_lists import work
 
 
@@ -37,3 +38,39 @@ async def test_a_list_is_watched_over_http_with_entries_for_its_begin_and_end(tm
         assert [one["who"]["principal"] for one in watched] == ["vera"] * 2
         assert watched[0]["who"]["request.filter.text"] == "ask"
         assert watched[1]["about"] == {"call": watched[0]["about"]["call"], "responses": "2"}
+
+
+@pytest.mark.parametrize(
+    ("call", "request_body", "field"),
+    [
+        ("erase", {"filter": {"scope": "default", "causes": "x"}}, "filter.causes"),
+        ("rerun", {"filter": {"agent": "work", "changedAfter": "2026-11-20T10:00:00Z"}}, "filter.changedAfter"),
+        ("cancel", {"filter": {"agent": "work"}, "dryrun": True}, "dryrun"),
+    ],
+)
+async def test_no_task_is_changed_by_a_request_with_an_unknown_field(
+    tmp_path: Path, call: str, request_body: dict[str, object], field: str
+) -> None:
+    async with running_server(f"sqlite:///{tmp_path}/t.db", [work]) as server:
+        task = await server.send("ask me")
+        async with server.http.post(f"/operations/tasks:{call}", json=request_body, headers=OLGA) as response:
+            assert response.status == 400
+            assert (await response.json())["error"]["message"].startswith(f"{field}: is not a field of ")
+        async with server.http.get("/operations/tasks", headers=OLGA) as response:
+            tasks = [one["task"] for one in (await response.json())["tasks"]]
+            assert [(one["id"], one["status"]["state"]) for one in tasks] == [(task, "TASK_STATE_INPUT_REQUIRED")]
+
+
+@pytest.mark.parametrize(
+    ("query", "meant"),
+    [("filter.causes=x", "filter.cause"), ("cause=x", "filter.cause"), ("filter.Agent=x", "filter.agent")],
+)
+async def test_a_misspelled_part_of_a_filter_is_refused_with_the_one_that_is_meant(
+    tmp_path: Path, query: str, meant: str
+) -> None:
+    async with (
+        running_server(f"sqlite:///{tmp_path}/t.db", [work]) as server,
+        server.http.get(f"/operations/failures?{query}", headers=OLGA) as response,
+    ):
+        assert response.status == 400
+        assert f"did you mean {meant}?" in (await response.json())["error"]["message"]

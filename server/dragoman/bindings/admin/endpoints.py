@@ -26,6 +26,9 @@ from dragoman.wire.http.transcode import Transcoder
 from dragoman.wire.json import protojson
 
 OPS_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1")
+STRICT_PROTOJSON: Final = protojson.JsonDialect("dragoman.ops.v1, strict", rejects_unknown=True)
+"""For requests that change something: without its misspelled filter, EraseTasks would erase more tasks."""
+
 HttpEndpoint = Callable[[web.BaseRequest, Mapping[str, str]], Awaitable[web.StreamResponse] | web.StreamResponse]
 
 
@@ -50,7 +53,8 @@ def http_endpoints(
     if table is None:
         return
     for method, rule in httprule.rules(OPS_SERVICE):
-        transcoder = Transcoder(request_type_of(method.name), OPS_PROTOJSON, body=rule.body, refuses_misspelled=True)
+        dialect = OPS_PROTOJSON if table.rows[method.name].read_only else STRICT_PROTOJSON
+        transcoder = Transcoder(request_type_of(method.name), dialect, body=rule.body, refuses_misspelled=True)
         if method.server_streaming:
             yield rule, _http_stream(method.name, transcoder, table, options, streams)
         else:

@@ -203,8 +203,16 @@ class Transcoder(Generic[M]):
             if field_path is not None:
                 groups.setdefault(field_path.path, (field_path, []))[1].append(text)
             elif self._dialect.rejects_unknown or self._refuses_misspelled:
-                known = [field.json_name for field in cast(Descriptor, self._codec.cls.DESCRIPTOR).fields]
-                if near := nearest(name, (one for one in known if len(one) > 3), cutoff=MISSPELLING):
+                fields = cast(Descriptor, self._codec.cls.DESCRIPTOR).fields
+                known = [field.json_name for field in fields]
+                inner = {
+                    one.json_name: f"{field.json_name}.{one.json_name}"
+                    for field in fields
+                    if not field.is_repeated and (kind := field.message_type) and kind.file.package != "google.protobuf"
+                    for one in kind.fields
+                }
+                names = (one for one in (*known, *inner.values()) if len(one) > 3)
+                if near := inner.get(name) or nearest(name, names, cutoff=MISSPELLING):
                     raise InvalidParams.field(name, f"is not a parameter of this method; did you mean {near}?")
                 if self._dialect.rejects_unknown:
                     raise InvalidParams.field(name, f"is not a parameter of this method; use {', '.join(known)}")
