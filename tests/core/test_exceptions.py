@@ -210,3 +210,27 @@ def test_the_step_that_an_exception_ended_is_noted_with_it() -> None:
     error = ValueError("x")
     exceptions.note_step(error, "book a room")
     assert exceptions.failure_fields(RuntimeError("y"), error)["step"] == "book a room"
+
+
+@pytest.mark.parametrize(("file", "function"), [("/caf\udce9/shop.py", "pay"), ("a\0b", "pay"), ("shop.py", "p\ud800y")])
+def test_names_that_no_text_may_have_are_in_no_traceback_and_in_no_failure(file: str, function: str) -> None:
+    def pay() -> None:
+        raise ValueError("no money")
+
+    pay.__code__ = pay.__code__.replace(co_filename=file, co_name=function)
+    error = raised_within(pay)
+    text = exceptions.format_traceback(error)
+    assert text.endswith("ValueError: no money")
+    text.encode()
+    encode_failure(exceptions.failure_fields(error))
+
+
+def test_a_step_is_noted_with_an_exception_whose_attributes_raise() -> None:
+    class Attributes(dict[str, object]):
+        def __setitem__(self, key: str, value: object) -> None:
+            raise RuntimeError(key)
+
+    error = ValueError("no money")
+    error.__dict__ = Attributes()
+    exceptions.note_step(error, "pay")
+    assert exceptions.failure_fields(error)["step"] == "pay"

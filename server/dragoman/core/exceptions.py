@@ -143,7 +143,7 @@ def format_traceback(
 
     Frames of files that are hidden are left out, where others remain or `hides_all` is set.
     """
-    text = _TracebackText(is_hidden, hides_all).of(error)
+    text = _valid(_TracebackText(is_hidden, hides_all).of(error))
     return text if len(text) <= MAX_TRACEBACK_CHARS else f"…{text[-MAX_TRACEBACK_CHARS:]}"
 
 
@@ -161,7 +161,7 @@ def is_own_file(file: str) -> bool:
 
 def note_step(error: BaseException, step: str) -> None:
     """Notes with an exception the durable step that it ended."""
-    _ATTRIBUTES.__get__(error)[_STEP_KEY] = step
+    dict.__setitem__(_ATTRIBUTES.__get__(error), _STEP_KEY, step)
 
 
 def failure_fields(error: BaseException, group: BaseException | None = None, own_file: str = "") -> dict[str, Any]:
@@ -194,10 +194,18 @@ def _frames(errors: list[BaseException], is_hidden: Callable[[str], bool]) -> li
             "file": _valid(frame.f_code.co_filename[-MAX_LINE_CHARS:]),
             "line": line or 0,
             "function": _valid(frame.f_code.co_name[:MAX_LINE_CHARS]),
-            "code": _valid(linecache.getline(frame.f_code.co_filename, line or 0).strip()[:MAX_LINE_CHARS]),
+            "code": _valid(_source(frame.f_code.co_filename, line or 0).strip()[:MAX_LINE_CHARS]),
         }
         for frame, line in found
     ]
+
+
+def _source(file: str, line: int) -> str:
+    """A line of a source file; empty if it cannot be read."""
+    try:
+        return linecache.getline(file, line)
+    except Exception:  # of the file's name, or of a loader of others
+        return ""
 
 
 def _is_library(file: str, own_file: str) -> bool:
@@ -255,7 +263,10 @@ class _TracebackText:
         return "\n".join(lines)
 
     def _stack(self, error: BaseException) -> list[str]:
-        frames = traceback.extract_tb(traceback_of(error), limit=self._frames_left)
+        try:
+            frames = traceback.extract_tb(traceback_of(error), limit=self._frames_left)
+        except Exception:  # of a file's name, or of a loader of others
+            return ["Traceback (its lines cannot be read)"]
         self._frames_left -= len(frames)
         shown = [frame for frame in frames if not self._is_hidden(frame.filename)]
         if not (shown or self._hides_all):
