@@ -200,6 +200,9 @@ def test_texts_of_secrets_are_not_stored() -> None:
     shown = shown_input(api_key="k", headers={"Authorization": "Bearer x", "accept": "json"}, max_tokens=5)
     headers = {"Authorization": "(not stored)", "accept": "json"}
     assert shown == {"more": {"api_key": "(not stored)", "headers": headers, "max_tokens": 5}}
+    shown = shown_input(tokens=["k", {"of": b"k"}], credentials={"user": "u", "uses": 3})
+    credentials = {"user": "(not stored)", "uses": 3}
+    assert shown == {"more": {"tokens": ["(not stored)", {"of": "(not stored)"}], "credentials": credentials}}
 
 
 def test_arguments_of_any_kind_are_bounded_and_never_raise() -> None:

@@ -169,7 +169,7 @@ MAX_INPUT_ITEMS: Final = 50  # items of a list or an object
 MAX_INPUT_DEPTH: Final = 8
 
 _SECRET: Final = re.compile(r"passw|secret|token|api_?key|authorization|credential|cookie", re.IGNORECASE)
-"""Names of arguments and keys whose text is not stored."""
+"""Names of arguments and keys whose text, and that of what is in them, is not stored."""
 
 
 def encode_input(call: Callable[[], Any] | None) -> str:
@@ -197,7 +197,7 @@ class _InputEncoder:
     def __init__(self) -> None:
         self._left = MAX_INPUT_CHARS
 
-    def encode(self, value: Any, depth: int = 0) -> Any:
+    def encode(self, value: Any, depth: int = 0, *, is_secret: bool = False) -> Any:
         kind: type = type(value)
         self._left -= 8
         if isinstance(value, Enum):
@@ -220,8 +220,9 @@ class _InputEncoder:
                 shown["…"] = f"… {len(value) - len(shown)} more"
                 break
             name = self._text(str(key))
-            is_secret = type(item) in (str, bytes) and _SECRET.search(name)
-            shown[name] = "(not stored)" if is_secret else self.encode(item, depth + 1)
+            hides = is_secret or _SECRET.search(name) is not None
+            is_text = type(item) in (str, bytes)
+            shown[name] = "(not stored)" if hides and is_text else self.encode(item, depth + 1, is_secret=hides)
         return shown if type(value) is dict else list(shown.values())
 
     def _text(self, text: str) -> str:
