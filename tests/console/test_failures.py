@@ -55,6 +55,8 @@ async def test_four_clicks_lead_from_the_sign_in_to_the_rerun_of_a_cause(browser
         assert await page.text(".card:first-of-type .figures-line dd") == "4"
         await page.see('in price: raise ValueError(f"{order} has no price")', ".card:first-of-type")
         await page.click(".card:first-of-type header button", "Rerun 4 tasks")
+        await page.see(ERROR, "dialog")
+        assert "more" not in await page.text("dialog")
         await page.click("dialog .primary", "Rerun 4 tasks")
         await page.see("4 tasks started again", "dialog")
 

@@ -56,7 +56,7 @@ export function App() {
         </h1>
         <nav aria-label="Console">
           {NAVIGATION.filter((item) => !item.needsGrant || canViewAll.value).map((item) => (
-            <a key={item.id} href={`#/${item.id}`} aria-current={current === item.id ? "page" : undefined}>
+            <a key={item.id} href={`#/${item.id}`} aria-current={(current === "failures" ? "tasks" : current) === item.id ? "page" : undefined}>
               <svg viewBox="0 0 20 20" aria-hidden="true">
                 <path d={item.icon} />
               </svg>

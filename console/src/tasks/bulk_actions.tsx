@@ -114,8 +114,8 @@ export function BulkActions({ selected, filters, loaded }: BulkActionsProps) {
   );
 }
 
-/** Reruns the failed tasks that the filters select. */
-export function RerunFailed({ filters, number }: { filters: Filters; number: TaskCount }) {
+/** Reruns the failed tasks that the filters select, which failed with `failure`. */
+export function RerunFailed({ filters, number, failure }: { filters: Filters; number: TaskCount; failure: string }) {
   const open = useSignal(false);
   const action = actionsOn(["FAILED"]).find(({ id }) => id === "rerun") as BulkAction;
   return (
@@ -123,7 +123,7 @@ export function RerunFailed({ filters, number }: { filters: Filters; number: Tas
       <button type="button" onClick={() => (open.value = true)}>
         {title(action, number)}
       </button>
-      {open.value && <BulkDialog action={action} selected={undefined} filters={filters} sample={[]} close={() => (open.value = false)} />}
+      {open.value && <BulkDialog action={action} selected={undefined} filters={filters} failure={failure} sample={[]} close={() => (open.value = false)} />}
     </>
   );
 }
@@ -153,12 +153,14 @@ interface BulkDialogProps {
   /** The tasks; undefined for all that the filters select. */
   selected: readonly TaskRow[] | undefined;
   filters: Filters;
+  /** With what they failed, if it is known; else the filter by cause is shown. */
+  failure?: string;
   /** Some of the tasks. */
   sample: readonly TaskRow[];
   close: () => void;
 }
 
-function BulkDialog({ action, selected, filters, sample, close }: BulkDialogProps) {
+function BulkDialog({ action, selected, filters, failure, sample, close }: BulkDialogProps) {
   const dialog = useRef<HTMLDialogElement>(null);
   const stopped = useRef(false);
   const matched = useSignal<TaskCount | undefined>(undefined);
@@ -209,8 +211,9 @@ function BulkDialog({ action, selected, filters, sample, close }: BulkDialogProp
       {!state && (
         <>
           <p>{action.consequence}</p>
-          {!selected && <SelectedFilters action={action} filters={filters} />}
-          <SampleRows rows={shownRows.value} fields={Math.max(0, (total?.count ?? 0) - shownRows.value.length)} />
+          {failure && <p class="why">{failure}</p>}
+          {!selected && <SelectedFilters action={action} filters={failure ? { ...filters, cause: "" } : filters} />}
+          {shownRows.value.length > 0 && <SampleRows rows={shownRows.value} fields={Math.max(0, (total?.count ?? 0) - shownRows.value.length)} />}
         </>
       )}
       {state && <BulkResult action={action} state={state} total={total?.count ?? 0} />}

@@ -79,10 +79,12 @@ function GroupCard({ group, filters }: { group: FailureGroup; filters: Filters }
     <section class="card" aria-label={failureTitle(group.failure)} data-state="failed">
       <header>
         <h3>
-          <a href={href(["tasks"], parameters(selected))}>{failureTitle(group.failure)}</a>
+          <a class="clamped" href={href(["tasks"], parameters(selected))}>
+            {failureTitle(group.failure)}
+          </a>
         </h3>
         <span class="space" />
-        <RerunFailed filters={selected} number={number} />
+        <RerunFailed filters={selected} number={number} failure={failureTitle(group.failure)} />
       </header>
       {frame && (
         <p class="why">
