@@ -212,7 +212,9 @@ def test_the_step_that_an_exception_ended_is_noted_with_it() -> None:
     assert exceptions.failure_fields(RuntimeError("y"), error)["step"] == "book a room"
 
 
-@pytest.mark.parametrize(("file", "function"), [("/caf\udce9/shop.py", "pay"), ("a\0b", "pay"), ("shop.py", "p\ud800y")])
+@pytest.mark.parametrize(
+    ("file", "function"), [("/caf\udce9/shop.py", "pay"), ("a\0b", "pay"), ("shop.py", "p\ud800y")]
+)
 def test_names_that_no_text_may_have_are_in_no_traceback_and_in_no_failure(file: str, function: str) -> None:
     def pay() -> None:
         raise ValueError("no money")

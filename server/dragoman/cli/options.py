@@ -78,22 +78,25 @@ _SHORT_ID: Final = re.compile(r"[0-9a-f]{8}[0-9a-f-]{0,27}")
 async def find_task_id(values: Mapping[str, Any], given: str) -> str:
     """The id of the one task that begins with these eight or more digits, else `given`.
 
-    Searches the caller's recently changed tasks, then, for operators and viewers, those of all. Ends the process with a
-    usage error if several tasks begin with them.
+    Searches the caller's recently changed tasks and, for operators and viewers, those of all. Ends the process with a
+    usage error if several tasks begin with them, or may do so, because not all were searched.
     """
     if values.get("store") or not _SHORT_ID.fullmatch(given):
         return given
     ids: set[str] = set()
-    with suppress(CallRefused, ProtocolError):  # for callers who are no operators, and of other servers
-        async with values["target"].operator() as operator:
-            for request in (ops.ListTasksRequest(own=True), ops.ListTasksRequest(text=given)):
-                request.limit = MAX_SEARCHED_TASKS
-                tasks = (await operator.list_tasks(request)).tasks
-                if ids := {one.task.id for one in tasks if one.task.id.startswith(given)}:
-                    break
-    if len(ids) > 1 and given not in ids:
+    is_whole = True
+    async with values["target"].operator() as operator:
+        for request in (ops.ListTasksRequest(own=True), ops.ListTasksRequest(text=given)):
+            request.limit = MAX_SEARCHED_TASKS
+            with suppress(CallRefused, ProtocolError):  # for callers who are no operators, and of other servers
+                found = await operator.list_tasks(request)
+                ids.update(one.task.id for one in found.tasks if one.task.id.startswith(given))
+                is_whole = found.total <= len(found.tasks)
+    if given not in ids and (len(ids) > 1 or (ids and not is_whole)):
         names = ", ".join(sorted(ids)[:MAX_NAMED_TASKS])
-        raise typer.Exit(print_error(f"{len(ids)} tasks begin with {given}: {names}; type more of one", ExitCode.USAGE))
+        number = f"{len(ids)} tasks begin" if len(ids) > 1 else "not only this task may begin"
+        advice = "type more of one" if is_whole else "type a complete id"
+        raise typer.Exit(print_error(f"{number} with {given}: {names}; {advice}", ExitCode.USAGE))
     return ids.pop() if len(ids) == 1 else given
 
 
