@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import grpc
 import pytest
 from tests.bindings.admin.operators import OLGA, VERA, running_server
 from tests.bindings.admin.test_task_lists import work
+
+from dragoman_pb.dragoman.ops.v1 import bulk_pb2 as bulk
+from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
 
 
 async def test_a_list_is_watched_over_http_with_entries_for_its_begin_and_end(tmp_path: Path) -> None:
@@ -57,8 +61,8 @@ async def test_no_task_is_changed_by_a_request_with_an_unknown_field(
             assert response.status == 400
             assert (await response.json())["error"]["message"].startswith(f"{field}: is not a field of ")
         async with server.http.get("/operations/tasks", headers=OLGA) as response:
-            tasks = [one["task"] for one in (await response.json())["tasks"]]
-            assert [(one["id"], one["status"]["state"]) for one in tasks] == [(task, "TASK_STATE_INPUT_REQUIRED")]
+            listed = [one["task"] for one in (await response.json())["tasks"]]
+            assert [(one["id"], one["status"]["state"]) for one in listed] == [(task, "TASK_STATE_INPUT_REQUIRED")]
 
 
 @pytest.mark.parametrize(
@@ -74,3 +78,12 @@ async def test_a_misspelled_part_of_a_filter_is_refused_with_the_one_that_is_mea
     ):
         assert response.status == 400
         assert f"did you mean {meant}?" in (await response.json())["error"]["message"]
+
+
+async def test_no_task_is_erased_by_a_filter_of_a_newer_client(tmp_path: Path) -> None:
+    async with running_server(f"sqlite:///{tmp_path}/t.db", [work]) as server:
+        await server.send("ask me")
+        request = bulk.EraseTasksRequest()
+        request.filter.MergeFromString(tasks.ListTasksRequest(agent="work").SerializeToString() + b"\x9a\x06\x01x")
+        with pytest.raises(grpc.aio.AioRpcError, match="filter: has fields that this server does not know"):
+            await server.ops.EraseTasks(request, metadata=tuple(OLGA.items()))

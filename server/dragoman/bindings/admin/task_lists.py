@@ -11,6 +11,8 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from google.protobuf.unknown_fields import UnknownFieldSet
+
 from dragoman.bindings.admin.actions import OperatorCall
 from dragoman.bindings.admin.fields import message_from, page_limit, within_grants
 from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, SHARED_PRINCIPAL, Caller, Identity
@@ -223,6 +225,8 @@ def selection_search(request: ops.ListTasksRequest, limit: int) -> cursors.TaskS
         if getattr(request, name):
             camel_name = request.DESCRIPTOR.fields_by_name[name].camelcase_name
             raise InvalidParams.field(f"filter.{camel_name}", "is not possible for many tasks at once")
+    if len(UnknownFieldSet(request)):  # of a newer client: without them, more tasks would be selected
+        raise InvalidParams.field("filter", "has fields that this server does not know; update it, or leave them out")
     check_state_names(request)
     return replace(task_search(request, limit), artifacts=False)
 
