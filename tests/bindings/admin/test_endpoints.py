@@ -66,18 +66,18 @@ async def test_no_task_is_changed_by_a_request_with_an_unknown_field(
 
 
 @pytest.mark.parametrize(
-    ("query", "meant"),
+    ("query", "right"),
     [("filter.causes=x", "filter.cause"), ("cause=x", "filter.cause"), ("filter.Agent=x", "filter.agent")],
 )
 async def test_a_misspelled_part_of_a_filter_is_refused_with_the_one_that_is_meant(
-    tmp_path: Path, query: str, meant: str
+    tmp_path: Path, query: str, right: str
 ) -> None:
     async with (
         running_server(f"sqlite:///{tmp_path}/t.db", [work]) as server,
         server.http.get(f"/operations/failures?{query}", headers=OLGA) as response,
     ):
         assert response.status == 400
-        assert f"did you mean {meant}?" in (await response.json())["error"]["message"]
+        assert f"did you mean {right}?" in (await response.json())["error"]["message"]
 
 
 async def test_no_task_is_erased_by_a_filter_of_a_newer_client(tmp_path: Path) -> None:
