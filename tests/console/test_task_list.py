@@ -60,7 +60,7 @@ async def test_a_row_shows_what_was_asked_and_why_it_failed(browser: str, tmp_pa
         await page.see("quota exceeded", ".list .what")  # the row shows its end a little after its creation
         cells = await page.run(CELLS)
         assert cells["of-state"] == "failed"
-        assert cells["what"].split("\n")[1] == "quota exceeded for read contract 18"
+        assert cells["what"].split("\n")[1] == "AgentError: quota exceeded for read contract 18"
         assert (cells["agent"], cells["spent"]) == ("Translate", "0.5")
         assert cells["duration"].endswith("s")
         # Its id is shown while the pointer is over the row or the row has the focus.

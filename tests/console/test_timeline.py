@@ -219,7 +219,7 @@ async def test_a_turn_begins_with_its_claim_and_not_with_the_event_that_shows_it
             await page.see(state, ".totals")
             await page.becomes(ROWS, [["turn", "Turn 1"], ["step", "step load"]])
             bars = await page.run(BARS)
-            assert bars["turnTurn 1"][0][0] <= bars["stepload"][0][0]
+            assert bars["turnTurn 1"][0][0] <= bars["stepstep load"][0][0]
             gate.set()
 
 
