@@ -224,7 +224,7 @@ def test_names_that_no_text_may_have_are_in_no_traceback_and_in_no_failure(file:
     text = exceptions.format_traceback(error)
     assert text.endswith("ValueError: no money")
     text.encode()
-    encode_failure(exceptions.failure_fields(error))
+    wk.Failure(**exceptions.failure_fields(error)).SerializeToString()
 
 
 def test_a_step_is_noted_with_an_exception_whose_attributes_raise() -> None:

@@ -77,15 +77,18 @@ async def test_steps_are_confirmed_and_come_back_with_the_next_run_of_the_turn(o
         sending = asyncio.create_task(client.send(message("first")))
         turn = await fake_worker.receive("turn_start")
         assert (list(turn.steps), turn.turn_number) == ([], 0)
-        update = wk.StateUpdate(steps=[finished("search")])
+        step = finished("search")
+        step.details.input = '{"query":"tides","token":"secret"}'
+        update = wk.StateUpdate(steps=[step])
         await fake_worker.send(events=wk.Events(turn_id=turn.turn_id, number=1, state_update=update))
         assert (await fake_worker.receive("committed")).number == 1
         await fake_worker.end(turn.turn_id, pb.TASK_STATE_INPUT_REQUIRED, "and?")
+        step.details.input = '{"query":"tides","token":"(not stored)"}'
         paused = (await sending).task
         await fake_worker.send(credit=wk.Credit(agent_id="desk", turns=1))
         sending = asyncio.create_task(client.send(message("second", task=paused.id)))
         turn = await fake_worker.receive("turn_start")
-        assert list(turn.steps) == [finished("search")]
+        assert list(turn.steps) == [step]
         await fake_worker.end(turn.turn_id)
         assert (await sending).task.status.state == states.COMPLETED
 
@@ -113,8 +116,8 @@ async def test_a_paused_turn_starts_again(opened: Open, error: str, attempt: int
         (finished("a", position=-2), 'state_update.steps: step "a": position must be -1 or more'),
         (wk.Step(name="a", number=1), 'state_update.steps: step "a": state 0 is not known'),
         (
-            finished("a", details=wk.StepDetails(input="x" * 131_072)),
-            'state_update.steps: step "a": the details have more than 131072 bytes',
+            finished("a", details=wk.StepDetails(input="x" * 196_608)),
+            'state_update.steps: step "a": the details have more than 196608 bytes',
         ),
     ],
 )

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from dragoman.core.task.steps import NO_POSITION, StepJournal, StepMismatch, StepRecord, StepState
+from dragoman.core.task.steps import NO_POSITION, StepJournal, StepMismatch, StepRecord, StepState, without_secrets
 
 TASK = "00ff"
 
@@ -95,3 +97,17 @@ def test_the_key_of_a_step_is_the_same_in_every_run_and_in_no_other_turn() -> No
         again.key(begin(again, "pay 2")),
     ]
     assert len({first, *others}) == 5
+
+
+def test_texts_under_the_names_of_secrets_are_left_out_of_arguments() -> None:
+    arguments = {
+        "city": "Rome",
+        "api_key": "k1",
+        "tokens": ["k2", 3],
+        "login": {"password": {"of": "k3"}, "user": "ann"},
+    }
+    shown = json.loads(without_secrets(json.dumps(arguments)))
+    hidden = "(not stored)"
+    login = {"password": {"of": hidden}, "user": "ann"}
+    assert shown == {"city": "Rome", "api_key": hidden, "tokens": [hidden, 3], "login": login}
+    assert without_secrets("not JSON") == without_secrets("[" * 100_000) == ""

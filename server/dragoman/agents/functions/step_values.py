@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import re
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Mapping
@@ -24,7 +23,7 @@ from uuid import UUID
 
 from google.protobuf.message import Message
 
-from dragoman.core.task.steps import JSON_MEDIA_TYPE
+from dragoman.core.task.steps import HIDDEN, JSON_MEDIA_TYPE, SECRET_NAME
 
 BYTES_MEDIA_TYPE: Final = "application/octet-stream"
 
@@ -168,9 +167,6 @@ MAX_INPUT_TEXT_CHARS: Final = 2_000  # of one text
 MAX_INPUT_ITEMS: Final = 50  # items of a list or an object
 MAX_INPUT_DEPTH: Final = 8
 
-_SECRET: Final = re.compile(r"passw|secret|token|api_?key|authorization|credential|cookie", re.IGNORECASE)
-"""Names of arguments and keys whose text, and that of what is in them, is not stored."""
-
 
 def encode_input(call: Callable[[], Any] | None) -> str:
     """The arguments of a step's function as a JSON object, for people; empty if they are not known.
@@ -220,9 +216,9 @@ class _InputEncoder:
                 shown["…"] = f"… {len(value) - len(shown)} more"
                 break
             name = self._text(str(key))
-            hides = is_secret or _SECRET.search(name) is not None
+            hides = is_secret or SECRET_NAME.search(name) is not None
             is_text = type(item) in (str, bytes)
-            shown[name] = "(not stored)" if hides and is_text else self.encode(item, depth + 1, is_secret=hides)
+            shown[name] = HIDDEN if hides and is_text else self.encode(item, depth + 1, is_secret=hides)
         return shown if type(value) is dict else list(shown.values())
 
     def _text(self, text: str) -> str:

@@ -14,9 +14,9 @@ from dragoman.agents import values
 from dragoman.agents.values import NewId, check_task_metadata, checked_metadata, message_of
 from dragoman.core.errors import A2AError, InvalidAgentResponse
 from dragoman.core.limits.quotas import MAX_USAGE, MAX_USAGE_KEY_LENGTH, UsageReport
-from dragoman.core.task import states
+from dragoman.core.task import states, steps
 from dragoman.core.task.log import AppendRejected, ArtifactChange, StatusChange
-from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
+from dragoman.core.task.steps import NO_POSITION, StepRecord, StepState
 from dragoman.core.trace import CURRENT_TRACE
 from dragoman.ports import NO_CHANGE, BufferFull, LeaseLost, Pause, StateUpdate, TurnContext, TurnResult, WorkerLost
 from dragoman.ports.remote_agents import MAX_DETAILS_BYTES, decode_step, encode_step
@@ -337,8 +337,8 @@ def decode_state_update(frame: wk.Events | wk.TurnEnd, turn_context: TurnContext
 
 def _checked_step(step: wk.Step) -> StepRecord:
     field = f'state_update.steps: step "{step.name}"'
-    if not 0 < len(step.name) <= MAX_STEP_NAME_CHARS or not step.name.isprintable():
-        rule = f"must be 1 to {MAX_STEP_NAME_CHARS} printable characters"
+    if not 0 < len(step.name) <= steps.MAX_STEP_NAME_CHARS or not step.name.isprintable():
+        rule = f"must be 1 to {steps.MAX_STEP_NAME_CHARS} printable characters"
         raise InvalidAgentResponse(f"state_update.steps.name: {step.name!r} {rule}")
     if not step.number:
         raise InvalidAgentResponse(f"{field}: number must be 1 or more")
@@ -346,10 +346,12 @@ def _checked_step(step: wk.Step) -> StepRecord:
         raise InvalidAgentResponse(f"{field}: position must be -1 or more")
     if step.state not in STEP_STATES:
         raise InvalidAgentResponse(f"{field}: state {step.state} is not known")
-    if len(step.result.raw) > MAX_RESULT_BYTES:
-        raise InvalidAgentResponse(f"{field}: the result has more than {MAX_RESULT_BYTES} bytes")
+    if len(step.result.raw) > steps.MAX_RESULT_BYTES:
+        raise InvalidAgentResponse(f"{field}: the result has more than {steps.MAX_RESULT_BYTES} bytes")
     if step.details.ByteSize() > MAX_DETAILS_BYTES:
         raise InvalidAgentResponse(f"{field}: the details have more than {MAX_DETAILS_BYTES} bytes")
+    if step.details.input:
+        step.details.input = steps.without_secrets(step.details.input)
     return replace(decode_step(step), error=step.error[:MAX_PAUSE_ERROR_CHARS])
 
 

@@ -7,6 +7,7 @@ turn. Steps called by the turn's own code also have a position, because that cod
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Collection, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,6 +20,9 @@ MAX_STEP_NAME_CHARS: Final = 200
 MAX_RESULT_BYTES: Final = 16 * 1024 * 1024  # the largest result of a step
 MAX_PARSED_BYTES: Final = 1024 * 1024  # of a result that is parsed to be shown: more would block the event loop
 JSON_MEDIA_TYPE: Final = "application/json"
+SECRET_NAME: Final = re.compile(r"passw|secret|token|api_?key|authorization|credential|cookie", re.IGNORECASE)
+"""Names of arguments and keys whose text, and that of what is in them, is not stored."""
+HIDDEN: Final = "(not stored)"
 CURRENT_TURN: Final = 0  # the turn of the steps that the next run of the turn finds
 
 NO_POSITION: Final = -1  # the position of steps that run in other asyncio tasks or threads than the turn's own code
@@ -86,6 +90,22 @@ def _without_kind(value: dict[str, Any]) -> Any:
     if kind in ("$enum", "$path", "$dataclass", "$protobuf"):
         return value[kind][1]
     return value[kind] if kind.startswith("$") else value
+
+
+def without_secrets(arguments: str) -> str:
+    """The JSON of arguments without texts under SECRET_NAME; empty if it is none, or too deep."""
+    try:
+        return json.dumps(_hidden(json.loads(arguments), ""), separators=(",", ":"), ensure_ascii=False)
+    except (ValueError, RecursionError):
+        return ""
+
+
+def _hidden(value: Any, name: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _hidden(item, f"{name} {key}") for key, item in value.items()}
+    if isinstance(value, list):
+        return [_hidden(item, name) for item in value]
+    return HIDDEN if isinstance(value, str) and SECRET_NAME.search(name) else value
 
 
 def step_label(name: str, number: int) -> str:
