@@ -115,6 +115,10 @@ async def test_viewers_and_operators_of_other_scopes_see_no_failure(server: Serv
     (listed,) = (await server.list(VERA)).tasks
     assert (listed.failure_text, listed.cause) == ("", "")
     assert not (await server.list(VERA, text=SECRET)).tasks
+    (group,) = (await failures(server)).groups
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await server.list(VERA, cause=group.cause)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
     explained = await server.ops.Explain(ops_pb2.ExplainRequest(task_id=task), metadata=tuple(VERA.items()))
     assert SECRET not in str(explained)
     assert not explained.tasks[0].HasField("failure")

@@ -90,6 +90,8 @@ class TaskLists:
 
     async def _search(self, operator: OperatorCall, request: ops.ListTasksRequest, limit: int) -> ops.ListTasksResponse:
         identity = operator.identity
+        if request.cause and not operator.is_operator:
+            raise InvalidParams.field("cause", "is for operators")
         query = within_grants(identity, task_search(request, limit, finds_failures=operator.is_operator))
         after = cursors.parse_page_token(query, request.page_token) if request.page_token else None
         found = await self.runtime.store.search(replace(query, after=after))
