@@ -63,7 +63,9 @@ async def test_versions(tmp_path: Path) -> None:
         page.says("Unknown fields and query parameters are ignored")
         sent = {"message": {**c("hi"), "novelty": 1}, "more": []}
         assert (await server.ask("POST", "/v1/message:send?more=1", sent)).status == 200
-        page.says("except in Google's form, where they are INVALID_ARGUMENT")
+        page.says(
+            "except in operators' calls that change something and in Google's form, where they are INVALID_ARGUMENT"
+        )
         refused = await server.ask("POST", f"/{TENANT}/message:send?alt=json&prettyPrint=false&key=k", sent)
         assert (refused.status, refused.reason) == (400, "INVALID_PARAMS")
         page.says("`application/a2a+json` goes to callers of 1.0 whose `Accept` names it")
