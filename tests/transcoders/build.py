@@ -27,7 +27,7 @@ _PLUGINS: Final = (
 _PROTOS: Final = {
     "a2a": ROOT / "proto" / "a2a",
     "lf": ROOT / "proto" / "lf",
-    "dragoman/ops": ROOT / "proto" / "dragoman" / "ops",
+    "dragoman": ROOT / "proto" / "dragoman",
     "library": ROOT / "examples" / "transcoder",
     "judge": HERE / "proto" / "judge",
 }
