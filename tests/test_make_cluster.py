@@ -78,7 +78,8 @@ def test_parts_are_killed_and_started_by_commands_and_end_with_ctrl_c(
     for part in ("server-1", "worker-2", "nats", "postgres"):
         typed(f"kill {part}")
         out.until(f"kill {part}: done")
-        text = out.until(f"[down: {part}]")
+        for _ in range(4):  # longer than a second, else it is no outage
+            text = out.until(f"[down: {part}]")
         typed(f"start {part}")
         out.until(f"start {part}: done")
         if part == "postgres":

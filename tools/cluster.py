@@ -287,9 +287,9 @@ async def watch(cluster: Cluster, callers: int, seconds: float, every: float) ->
         while (line := await typed.get()) != "quit":
             if line:
                 began = time.monotonic()
-                print(await asyncio.to_thread(shell.do, line), flush=True)
                 if line.startswith("start "):
                     load.outages.started = line.removeprefix("start "), began
+                print(await asyncio.to_thread(shell.do, line), flush=True)
         over.set()
 
     async def print_rates() -> None:
