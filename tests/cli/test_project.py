@@ -32,6 +32,8 @@ def test_the_tests_of_a_new_project_pass(tmp_path: Path) -> None:
     assert created.code == 0, created
     assert {path.name for path in Path("travel").iterdir()} == {Path(line).name for line in created.out.splitlines()}
     assert "\n  cd travel\n" in created.err
+    # It may be in the folder of another project, such as our clone.
+    Path("pyproject.toml").write_text('[tool.pytest.ini_options]\naddopts = "--strict-config"\nother = 1\n')
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
     done = subprocess.run(words, cwd=tmp_path / "travel", capture_output=True, text=True, check=False)
     assert "2 passed" in done.stdout, done.stdout

@@ -34,6 +34,7 @@ _TEMPLATES: Final = files("dragoman.cli") / "new_project"
 _PROJECT_FILES: Final = [
     "agents.py",
     "test_agents.py",
+    "pytest.ini",
     "requirements.txt",
     "Dockerfile",
     ".dockerignore",
