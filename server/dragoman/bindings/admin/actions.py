@@ -41,7 +41,7 @@ class OperatorCall:
     identity: Identity
     peer: str = ""
     is_viewer: bool = True
-    is_operator: bool = True  # it may see why tasks failed
+    is_operator: bool = False  # whether it may see why tasks failed
     is_local: bool = False  # it calls from this machine, not through a proxy
 
     @property

@@ -53,8 +53,8 @@ async def authorize_operator(
     if operation is None or operation.grant != "none":
         grant, limited = (operation.grant, operation.limited_grants) if operation else (OPERATOR_GRANT, False)
         identity = await authenticate_operator(headers, options, connection, grant=grant, limited=limited)
-        sees_failures = options.authenticator is None or identity.is_operator
-        return OperatorCall(identity, peer, True, sees_failures, is_local(headers, options, connection))
+        is_operator = options.authenticator is None or identity.is_operator
+        return OperatorCall(identity, peer, is_operator=is_operator, is_local=is_local(headers, options, connection))
     identity = await authenticate(headers, options, connection)
     is_viewer = identity.is_viewer if options.authenticator else is_local(headers, options, connection)
     return OperatorCall(identity, peer, is_viewer, identity.is_operator if options.authenticator else is_viewer)
