@@ -31,7 +31,7 @@ async def shop(turn: Turn) -> str:
 
 
 async def fail(stage: Stage) -> str:
-    """Begins six tasks as somebody else; returns the id of one that has no price."""
+    """Sends six tasks as another caller. Returns the id of the last."""
     task = ""
     async with aiohttp.ClientSession(headers={"Authorization": f"Bearer {KEY}"}) as http:
         for text in ("order 4", "order 3", "order 2", "stock of 7", "stock of 8", "order 1"):

@@ -190,7 +190,7 @@ class Store(Protocol):
         """The first sequence in a task's log: 1 unless it was truncated; 0 when there is no such task."""
 
     async def messages(self, task: TaskRef, after: int = 0) -> TaskMessages | None:
-        """The input of a turn, with the messages whose numbers are above `after`; None when there is no such task."""
+        """The input of a turn, with the messages numbered above `after`; None for a task that does not exist."""
 
     async def envelope(self, task: TaskRef, number: int) -> bytes:
         """The request of a message, without the message; empty when there is no such message."""

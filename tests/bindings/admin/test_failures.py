@@ -1,4 +1,4 @@
-"""Why tasks failed, through a real server: operators see and group it, nobody else gets any of it."""
+"""Causes of failures on a real server: operators see and group them, and no other caller receives them."""
 
 from __future__ import annotations
 

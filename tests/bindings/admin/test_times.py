@@ -1,4 +1,4 @@
-"""Every call with a time out of range is refused, naming its field; every valid time is no fault of the server."""
+"""Times in requests: one out of range is refused with the name of its field, and no valid one is an internal error."""
 
 from __future__ import annotations
 

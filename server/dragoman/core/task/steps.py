@@ -93,7 +93,7 @@ def _without_kind(value: dict[str, Any]) -> Any:
 
 
 def without_secrets(arguments: str) -> str:
-    """The JSON of arguments without texts under SECRET_NAME; empty if it is none, or too deep."""
+    """Arguments as JSON, without the texts under a SECRET_NAME. Empty for invalid JSON, or if it is nested too deep."""
     try:
         return json.dumps(_hidden(json.loads(arguments), ""), separators=(",", ":"), ensure_ascii=False)
     except (ValueError, RecursionError):
