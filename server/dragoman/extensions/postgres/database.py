@@ -319,7 +319,7 @@ class Database:
                 if plan is not None:
                     planned, plan = await plan(connection, mark), None
                     if planned is not None:
-                        with suppress(asyncpg.DivisionByZeroError):
+                        with suppress(asyncpg.DivisionByZeroError, asyncpg.UniqueViolationError):
                             return await self._run_planned(connection, planned, unknown_results)
                 try:
                     return await run_transaction(connection, marked, job, unknown_results)
@@ -344,8 +344,8 @@ class Database:
 
 @dataclass(slots=True)
 class PlannedStatement(Generic[T]):
-    """A statement that does a whole write, and its result. It divides by zero, and so changes nothing, if what it was
-    planned from is outdated; else it returns the store's time in milliseconds, which `on_response` gets."""
+    """A statement that does a whole write, and its result. If what it was planned from is outdated, it divides by zero
+    or inserts a row that exists, and so changes nothing; else `on_response` gets the store's time in milliseconds."""
 
     sql: str
     arguments: Sequence[Any]

@@ -173,6 +173,16 @@ async def test_a_task_that_another_process_changed_is_read_again(
     await other.close()
 
 
+async def test_a_task_that_exists_is_not_created_again_among_others(store: PostgresStore) -> None:
+    """A new task is planned without a read; that its key is taken shows in the database."""
+    first = await store.append(created(new_ref(), claim=7))
+    await store.append(by_runner(first, status(states.COMPLETED), end=True))
+    changes = [created(new_ref()), created(first.record.ref), created(new_ref())]
+    results = await asyncio.gather(*map(store.append, changes), return_exceptions=True)
+    assert [type(result).__name__ for result in results] == ["Appended", "AppendRejected", "Appended"]
+    assert store._writer.commits.failed_batches == 0
+
+
 async def test_a_task_of_an_erased_owner_gets_a_new_owner(
     store: PostgresStore, postgres_url: str, clock: Clock
 ) -> None:
