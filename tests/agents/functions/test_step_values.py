@@ -221,6 +221,18 @@ def test_arguments_of_any_kind_are_bounded_and_never_raise() -> None:
     assert len(encode_input(partial(print, wide))) < 60_000
 
 
+def test_an_odd_argument_hides_no_other() -> None:
+    class Key:
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    assert shown_input({Key(): 1}, 10**5_000, topic="moon") == {
+        "query": "(dict)",
+        "rest": ["(int)"],
+        "more": {"topic": "moon"},
+    }
+
+
 @given(json_values)
 def test_arguments_are_json_whatever_they_are(value: Any) -> None:
     json.loads(encode_input(partial(print, value)))

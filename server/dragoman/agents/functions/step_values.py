@@ -190,8 +190,7 @@ def encode_input(call: Callable[[], Any] | None) -> str:
 class _InputEncoder:
     """Turns values into bounded JSON."""
 
-    def __init__(self) -> None:
-        self._left = MAX_INPUT_CHARS
+    _left = MAX_INPUT_CHARS
 
     def encode(self, value: Any, depth: int = 0, *, is_secret: bool = False) -> Any:
         kind: type = type(value)
@@ -203,7 +202,7 @@ class _InputEncoder:
         if kind in (str, float) or kind in _TEXT_TYPES or isinstance(value, PurePath):
             return value if kind is float and isfinite(value) else self._text(str(value))
         if kind in _PLAIN_TYPES:
-            return value
+            return value if kind is not int or value.bit_length() <= MAX_INPUT_CHARS else "(int)"
         if hasattr(kind, "__pydantic_validator__"):
             value = value.__dict__
         elif dataclasses.is_dataclass(kind):
@@ -218,7 +217,10 @@ class _InputEncoder:
             name = self._text(str(key))
             hides = is_secret or SECRET_NAME.search(name) is not None
             is_text = type(item) in (str, bytes)
-            shown[name] = HIDDEN if hides and is_text else self.encode(item, depth + 1, is_secret=hides)
+            try:
+                shown[name] = HIDDEN if hides and is_text else self.encode(item, depth + 1, is_secret=hides)
+            except Exception:  # of a value of others
+                shown[name] = f"({type(item).__name__})"
         return shown if type(value) is dict else list(shown.values())
 
     def _text(self, text: str) -> str:
