@@ -1,5 +1,6 @@
 // The frame around the pages: navigation, credentials and shortcuts.
 
+import type { ReadonlySignal } from "@preact/signals";
 import { useEffect, useState } from "preact/hooks";
 import { AgentsPage } from "../agents/agents_page";
 import { OverviewPage } from "../overview/overview_page";
@@ -8,7 +9,7 @@ import { signInRequest } from "../shared/api";
 import { ErrorMessage } from "../shared/components";
 import { EmptyState, Page, useTitle } from "../shared/page";
 import { replaceRoute, route, section, selectedTask } from "../shared/route";
-import { canViewAll } from "../shared/sign_in";
+import { canOperate, canViewAll } from "../shared/sign_in";
 import { NewTask } from "../task/compose/new_task";
 import { TaskView } from "../task/task_view";
 import { FailuresPage } from "../tasks/failures_page";
@@ -28,16 +29,17 @@ interface NavigationItem {
   name: string;
   /** The path of its icon, of 20 by 20 units. */
   icon: string;
-  /** Only operators and viewers see it. */
-  needsGrant?: boolean;
+  /** Who sees it, unless all do: operators and viewers, or operators only. */
+  sees?: ReadonlySignal<boolean>;
 }
 
 const NAVIGATION: readonly NavigationItem[] = [
-  { id: "overview", name: "Overview", icon: "M3 10h3l2-5 4 10 2-5h3", needsGrant: true },
+  { id: "overview", name: "Overview", icon: "M3 10h3l2-5 4 10 2-5h3", sees: canViewAll },
   { id: "tasks", name: "Tasks", icon: "M3 5h2M3 10h2M3 15h2M8 5h9M8 10h9M8 15h9" },
+  { id: "failures", name: "Failures", icon: "M10 3.5 17.5 16.5H2.5zM10 8.5v3.5M10 14v.5", sees: canOperate },
   { id: "agents", name: "Agents", icon: "M4 7h12v9H4zM10 7V3.5M7.5 11v1.5M12.5 11v1.5" },
   { id: "usage", name: "Usage", icon: "M4 17v-6M8 17V7M12 17v-8M16 17V3" },
-  { id: "webhooks", name: "Webhooks", icon: "M3 10h11M10 5.5l4.5 4.5-4.5 4.5M17 4v12", needsGrant: true },
+  { id: "webhooks", name: "Webhooks", icon: "M3 10h11M10 5.5l4.5 4.5-4.5 4.5M17 4v12", sees: canViewAll },
 ];
 
 export function App() {
@@ -55,8 +57,8 @@ export function App() {
           </a>
         </h1>
         <nav aria-label="Console">
-          {NAVIGATION.filter((item) => !item.needsGrant || canViewAll.value).map((item) => (
-            <a key={item.id} href={`#/${item.id}`} aria-current={(current === "failures" ? "tasks" : current) === item.id ? "page" : undefined}>
+          {NAVIGATION.filter((item) => item.sees?.value ?? true).map((item) => (
+            <a key={item.id} href={`#/${item.id}`} aria-current={current === item.id ? "page" : undefined}>
               <svg viewBox="0 0 20 20" aria-hidden="true">
                 <path d={item.icon} />
               </svg>

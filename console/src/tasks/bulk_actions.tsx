@@ -114,7 +114,7 @@ export function BulkActions({ selected, filters, loaded }: BulkActionsProps) {
   );
 }
 
-/** Reruns the failed tasks that the filters select, which failed with `failure`. */
+/** Reruns each failed task that the filters select, once. They failed with `failure`. */
 export function RerunFailed({ filters, number, failure }: { filters: Filters; number: TaskCount; failure: string }) {
   const open = useSignal(false);
   const action = actionsOn(["FAILED"]).find(({ id }) => id === "rerun") as BulkAction;
@@ -188,7 +188,7 @@ function BulkDialog({ action, selected, filters, failure, sample, close }: BulkD
     error.value = undefined;
     try {
       for (const filter of requests) {
-        const requestId = newIdempotencyKey();
+        const requestId = filters.cause && !selected ? `cause-${filters.cause}` : newIdempotencyKey();
         let pageToken = "";
         do {
           const page = await callAction(filter, { limit: PAGE_SIZE, pageToken, requestId });
@@ -304,7 +304,7 @@ function BulkResult({ action, state, total }: { action: BulkAction; state: Progr
         <b>
           {plural(changed, "task")} {action.participle}
         </b>
-        {skipped > 0 && `, ${formatNumber(skipped)} skipped: they had changed`}
+        {skipped > 0 && `, ${formatNumber(skipped)} skipped: they ${action.id === "rerun" ? "were rerun before" : "had changed"}`}
         {failures.length > 0 && `, ${formatNumber(failures.length)} failed`}
         {finished && done < total && `. ${formatNumber(total - done)} were not reached`}
       </p>

@@ -7,6 +7,7 @@ import json
 import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import Server
+from tests.eventually import eventually_blocking
 
 from dragoman.cli.output import format_time
 from dragoman.cli.tasks.execution import _contents
@@ -87,4 +88,6 @@ def test_failures_are_listed_by_cause_and_rerun_by_it(dragoman: Run, served: Ser
     logged = dragoman("logs", "--agent", "breaks", "--no-follow", *at).out.splitlines()
     assert [one.partition("FAILED  ")[2] for one in logged] == ["LookupError: no one", "LookupError: no two"]
     assert dragoman("rerun", "--cause", cause, "--yes", *at).out == "2 tasks rerun\n"
+    eventually_blocking(lambda: dragoman("list", "--cause", cause, *at).out.count("\n") == 4)  # these failed, too
+    assert dragoman("rerun", "--cause", cause, "--yes", *at).out == "2 tasks rerun, 2 skipped\n"
     assert dragoman("cancel", "--cause", "none", "--dry-run", *at).out == "0 tasks would be canceled\n"

@@ -166,7 +166,7 @@ async def rerun(
 
     `dragoman rerun --principal bob --state failed --since 12h --text quota`
 
-    `dragoman rerun --cause 4f1c2a9be0d37a55`  the tasks of a group of `dragoman failures`
+    `dragoman rerun --cause 4f1c2a9be0d37a55`  the tasks of a group of `dragoman failures`, each once
     """
     selected = tasks.request()
     if not task:
@@ -175,15 +175,13 @@ async def rerun(
     request = ops.RerunTaskRequest(
         task_id=task, agent=tasks.agent, scope=tasks.scope, principal=tasks.principal, repeat_steps=repeat_steps
     )
-    listed = (await target.call(Operator.rerun_task, request)).task
+    new = (await target.call(Operator.rerun_task, request)).task
     out = ConsoleOutput()
     if answers.json:
-        out.json(listed.task, agent=listed.agent, scope=listed.scope)
+        out.json(new.task, agent=new.agent, scope=new.scope)
     else:
-        out.line(listed.task.id)
-        print_note(
-            f"a new task of {listed.principal} with {listed.agent}; see it with: dragoman explain {listed.task.id}"
-        )
+        out.line(new.task.id)
+        print_note(f"a new task of {new.principal} with {new.agent}; see it with: dragoman explain {new.task.id}")
     return ExitCode.OK
 
 
@@ -250,7 +248,8 @@ def _confirm(question: str) -> bool:
 async def _change_pages(operator: Operator, change: BulkChange, selected: ops.ListTasksRequest, counted: Any) -> Any:
     """Changes all pages. Returns the sum of their responses. counted: the response of the dry run."""
     total = type(counted)()
-    request = change.request(filter=selected, limit=PAGE_SIZE, request_id=f"cli-{uuid.uuid4()}", **change.options)
+    name = f"cause-{selected.cause}" if selected.cause else f"cli-{uuid.uuid4()}"  # a failed task is rerun once
+    request = change.request(filter=selected, limit=PAGE_SIZE, request_id=name, **change.options)
     try:
         while True:
             page = await change.call(operator, request)
