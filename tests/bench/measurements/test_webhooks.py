@@ -11,6 +11,7 @@ from bench.load.codecs import CODECS
 from bench.measurements.webhooks import (
     NO_WEBHOOK,
     RECEIVER_DOWN,
+    RECEIVER_DROPS,
     RECEIVER_HEALTHY,
     RECEIVER_SILENT,
     receiver,
@@ -62,8 +63,15 @@ async def test_a_silent_receiver_reads_without_a_response() -> None:
         writer.close()
 
 
-async def test_a_down_receiver_closes_the_connection() -> None:
+async def test_a_down_receiver_refuses_connections() -> None:
     async with receiver(RECEIVER_DOWN) as (url, calls):
+        with pytest.raises(ConnectionRefusedError):
+            await call(url, 1)
+        assert calls == []
+
+
+async def test_a_receiver_that_drops_connections_closes_each() -> None:
+    async with receiver(RECEIVER_DROPS) as (url, calls):
         reader, writer = await call(url, 1)
         try:
             assert await reader.read() == b""
@@ -73,7 +81,7 @@ async def test_a_down_receiver_closes_the_connection() -> None:
         writer.close()
 
 
-@pytest.mark.parametrize("case", [RECEIVER_DOWN, RECEIVER_SILENT, RECEIVER_HEALTHY])
+@pytest.mark.parametrize("case", [RECEIVER_DROPS, RECEIVER_SILENT, RECEIVER_HEALTHY])
 async def test_a_receiver_closes_idle_connections(case: str) -> None:
     async with receiver(case) as (url, _):
         reader, writer = await call(url, 0)
