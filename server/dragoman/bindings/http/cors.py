@@ -68,9 +68,7 @@ class CrossOriginPolicy:
         ):
             base_url = self._cards.base_url(self._cards.origin(request))
             if is_cross_site(request, _authority(base_url)):
-                raise OriginNotAllowed(
-                    f"{_describe_origin(request)} may not call; add its origin to --cors to allow it"
-                )
+                raise OriginNotAllowed(f"{_page_of(request)} may not call; add its origin to --cors to allow it")
         if not self._checks_host:
             return
         for host in headers.getall("Host", ()):
@@ -121,7 +119,7 @@ def _host_name(host: str) -> str:
         return ""
 
 
-def _describe_origin(request: web.BaseRequest) -> str:
+def _page_of(request: web.BaseRequest) -> str:
     if origin := request.headers.get("Origin"):
         return f'Origin: a page of "{origin[:_MAX_QUOTED_HEADER_CHARS]}"'
     return f'{_FETCH_SITE_HEADER}: a page that is "{request.headers[_FETCH_SITE_HEADER][:_MAX_QUOTED_HEADER_CHARS]}"'
