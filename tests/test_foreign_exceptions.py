@@ -12,6 +12,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 PACKAGE: Final = Path(__file__).parents[1] / "server" / "dragoman"
 
 HOME: Final = "core/exceptions.py"

@@ -11,6 +11,8 @@ import pytest
 from tools.identifiers import python_identifiers, sql_identifiers, typescript_identifiers
 from tools.retired_words import ROOT, SOURCES, Terms, findings, main, read_terms
 
+pytestmark = pytest.mark.long
+
 WORDS: Final = {"desk": "turn context", "told": "event"}
 NAMES: Final = {"Head": "TaskRecord"}
 EXCEPTIONS: Final = frozenset({("*", "desk_lamp"), ("*", "deskTop")})

@@ -19,6 +19,8 @@ from dragoman.calling.errors import ClientError
 from dragoman.client.calls import Client, message
 from dragoman.core.task import states
 
+pytestmark = pytest.mark.long
+
 AGENTS: Final = """
 import asyncio
 from dragoman import Turn, agent, retry

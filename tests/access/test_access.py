@@ -25,6 +25,8 @@ from dragoman.core.access.jwt_claims import Issuer
 from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 
+pytestmark = pytest.mark.long
+
 
 @agent(default=True, extended_skills=[{"id": "more", "name": "More", "description": "For authenticated callers"}])
 async def playground(turn: Turn) -> None:

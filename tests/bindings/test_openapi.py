@@ -14,6 +14,8 @@ from dragoman.bindings.pages import openapi_files, served_document
 from dragoman.core.access.identity import OPEN_ACCESS, AccessPolicy
 from dragoman.core.cards.security_schemes import NO_SECURITY, ServerSecurity, server_security
 
+pytestmark = pytest.mark.long
+
 URL = "https://agents.example"
 KEYS = server_security(token=False, keys=True, issuers=())
 

@@ -22,6 +22,8 @@ from dragoman.bindings.rejection_log import (
 from dragoman.core.access.identity import ANONYMOUS, Identity
 from dragoman.core.errors import ContentTypeNotSupported, PermissionDenied, RateLimited, TaskNotFound, Unauthenticated
 
+pytestmark = pytest.mark.long
+
 PACKAGE = Path(dragoman.__file__).parent
 
 

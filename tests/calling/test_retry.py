@@ -29,6 +29,8 @@ from dragoman.settings.settings import Address, Settings
 from dragoman.wiring.app import open_app
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 def update(state: pb.TaskState, cursor: str = "e.t.1") -> pb.StreamResponse:
     event = pb.StreamResponse(status_update=pb.TaskStatusUpdateEvent(status=pb.TaskStatus(state=state)))

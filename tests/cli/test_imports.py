@@ -13,6 +13,8 @@ from typing import Final
 import pytest
 from tests.cli.server import Server, clean_environment, serving
 
+pytestmark = pytest.mark.long
+
 REPORT: Final = """
 import json, sys
 from dragoman.cli import cli

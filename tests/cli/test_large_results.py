@@ -15,6 +15,8 @@ from dragoman.cli.output import ConsoleOutput
 from dragoman.wire.content_links import ContentLink
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 TEXT = "".join(f"{number:07d} {'é' * 32_000}\n" for number in range(6))
 FILE = bytes(range(256)) * 1200
 

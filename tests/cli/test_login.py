@@ -17,6 +17,8 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 
+pytestmark = pytest.mark.long
+
 
 def call(folder: Path, *arguments: str, stdin: str = "", **environment: str) -> CommandResult:
     values = clean_environment() | {"XDG_CONFIG_HOME": str(folder)} | environment

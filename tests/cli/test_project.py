@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from dragoman.cli import cli
 from dragoman.settings.settings import setting_fields
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _in_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

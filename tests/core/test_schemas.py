@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 
 from dragoman.core.schemas import MAX_PROBLEM_CHARACTERS, MAX_SUBSCHEMAS, compile_schema, schema_problem
 
+pytestmark = pytest.mark.long
+
 ITEMS: Final = {"type": "object", "properties": {"items": {"type": "array", "items": {"type": "integer"}}}}
 
 CHECK_SECONDS: Final = 1.0

@@ -10,6 +10,8 @@ from tests.docs.blocks import InvalidBlock, Place, calls, check_command, every
 
 from tools.pages import ROOT, Block
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _nothing_is_set(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from typing import Final
 
 import pytest
 
+pytestmark = pytest.mark.long
+
 ROOT: Final = Path(__file__).parents[2]
 
 HANGS_AFTER: Final = 300  # seconds

@@ -18,6 +18,8 @@ from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS
 from dragoman.stores.sqlite.hot.figures import MAX_NEW_TASKS
 from dragoman.testing.fixtures import artifact, by_runner, created, new_ref, status
 
+pytestmark = pytest.mark.long
+
 LIMITS: Final[dict[str, int]] = tomllib.loads((Path(__file__).parent / "limits.toml").read_text("utf-8"))["commit"]
 
 SENDS: Final = 2 * MAX_NEW_TASKS

@@ -24,6 +24,8 @@ from dragoman.runtime.turn.runner import TurnRunner
 from dragoman.testing.contracts.store_usage import usage_of
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,8 @@ from dragoman.settings import extensions
 from dragoman.settings.extensions import extension_options, found_extensions, installed_extensions
 from dragoman.settings.settings import SettingsError, load_settings, secret_options
 
+pytestmark = pytest.mark.long
+
 MODULE: Final = """
 from typing import Annotated
 from pydantic import BaseModel, Field, SecretStr

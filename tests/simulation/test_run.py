@@ -16,6 +16,8 @@ from tests.simulation.run import main, report
 
 from dragoman.ids import IDS
 
+pytestmark = pytest.mark.long
+
 HISTORIES = 150
 
 PRINT_DIGESTS = """

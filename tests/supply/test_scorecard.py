@@ -63,7 +63,7 @@ def test_the_committed_pages_produce_a_scorecard(tmp_path: Path) -> None:
     (tmp_path / ".chaos" / "one.json").write_text(json.dumps(RUN))
     page = scorecard.write(tmp_path)
     assert page.startswith(f"# Scorecard of {version_of(ROOT)}\n")
-    for text in ("a2a-sdk", "3 kills", "Measured on ", "| gRPC blocking send, 64 callers |", "`--live-tasks`"):
+    for text in ("a2a-sdk", "3 kills", "Measured on ", "| gRPC blocking send, 64 callers / ceiling", "`--live-tasks`"):
         assert text in page
     (tmp_path / "docs" / "explanation" / "performance.md").write_text(
         "<!-- make bench: begin -->\n\nMeasured on a day.\n\n"

@@ -20,6 +20,8 @@ from dragoman.settings.settings import Settings
 from dragoman.wiring import loop_guard
 from dragoman.wiring.loop_guard import describe_running, describe_stack, dump_path, functions_of, locate, read_dump
 
+pytestmark = pytest.mark.long
+
 APP: Final = "/srv/app/agents.py"
 LIBRARY: Final = "/srv/venv/lib/python3.11/site-packages/slow/core.py"
 PACKAGE: Final = loop_guard.__file__

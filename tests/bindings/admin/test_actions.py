@@ -35,6 +35,8 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.dragoman.ops.v1 import ops_pb2_grpc as ops_rpc
 from dragoman_pb.dragoman.ops.v1 import upstreams_pb2 as upstreams
 
+pytestmark = pytest.mark.long
+
 PACKAGE = Path(dragoman.__file__).parent
 
 

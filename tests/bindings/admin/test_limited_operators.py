@@ -22,6 +22,8 @@ from dragoman.core.task.maintenance import TaskSelection
 from dragoman_pb.dragoman.ops.v1 import ops_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 TENANT: Final = f"{SCOPE}/agents/work"
 ROOT: Final = named("root", "operator")
 _GROWING: Final = frozenset(("audit", "receipts"))

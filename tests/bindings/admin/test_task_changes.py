@@ -33,6 +33,8 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 FAILED, CANCELED, COMPLETED = pb.TASK_STATE_FAILED, pb.TASK_STATE_CANCELED, pb.TASK_STATE_COMPLETED
 MANY: Final = 2000
 

@@ -29,6 +29,8 @@ from dragoman_pb.dragoman.ops.v1 import ops_pb2
 from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as ops
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 
 @agent(id="work", default=True)
 async def work(turn: Turn) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.cli.conftest import Run
 from tests.cli.server import Server
+
+pytestmark = pytest.mark.long
 
 
 def test_a_server_is_added_as_its_own_upstream_and_removed(dragoman: Run, playground: Server, tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from dragoman_pb.dragoman.ops.v1 import tasks_pb2 as tasks
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 from dragoman_pb.lf.a2a.v1 import a2a_pb2_grpc as a2a_rpc
 
+pytestmark = pytest.mark.long
+
 LOG = chain_entries(
     GENESIS_HASH,
     0,

@@ -26,6 +26,8 @@ from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings
 from dragoman.stores.sqlite.schema import connect, migrate
 from dragoman.testing.fixtures import AGENT, OWNER, by_runner, chunk, created, finished, new_ref, running
 
+pytestmark = pytest.mark.long
+
 
 def database_error(text: str, code: int) -> sqlite3.OperationalError:
     """An error as SQLite raises it."""

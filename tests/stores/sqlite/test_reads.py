@@ -34,6 +34,8 @@ from dragoman.testing.fixtures import (
 )
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
+pytestmark = pytest.mark.long
+
 MANY = 10_000
 
 

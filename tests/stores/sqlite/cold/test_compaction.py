@@ -34,6 +34,8 @@ from dragoman.testing.fixtures import (
     status,
 )
 
+pytestmark = pytest.mark.long
+
 
 class TestSize(StoreSize):
     pass
