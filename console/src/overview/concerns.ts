@@ -72,7 +72,7 @@ async function failingConcerns({ id, name, hours, pause }: AgentActivity, signal
 }
 
 /** Operators see the causes; viewers see the tasks. */
-function failuresHref(agent: string): string {
+export function failuresHref(agent: string): string {
   return canOperate.value ? href(["failures"], { agent, age: "day" }) : taskListHref(agent, "FAILED", "day");
 }
 

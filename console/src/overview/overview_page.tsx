@@ -23,7 +23,7 @@ import { maxValue, type Metrics } from "../shared/metrics";
 import { AccessError, EmptyState, isAccessError, Page } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href, replaceRoute, route } from "../shared/route";
-import { findConcerns, FAILING_HOURS, FAILING_TASKS, type Concern } from "./concerns";
+import { failuresHref, findConcerns, FAILING_HOURS, FAILING_TASKS, type Concern } from "./concerns";
 
 const POLL_INTERVAL_MS = 10_000;
 
@@ -109,7 +109,7 @@ function Concerns({ concerns, failed, metrics, refresh }: ConcernsProps) {
           {failed > 0 && (
             <span class="faint">
               {" "}
-              {plural(failed, "task")} failed in the last {FAILING_HOURS} hours.
+              <a href={failuresHref("")}>{plural(failed, "task")} failed</a> in the last {FAILING_HOURS} hours.
             </span>
           )}
         </p>
@@ -157,7 +157,7 @@ function Tiles({ agents, hours }: { agents: readonly AgentActivity[]; hours: rea
       >
         {formatNumber(sum(hours.map((hour) => hour.begun)))} begun
       </Tile>
-      <Tile name={`Failed in ${HOURS} h`} value={formatNumber(failed)} link={taskListHref("", "FAILED", "day")}>
+      <Tile name={`Failed in ${HOURS} h`} value={formatNumber(failed)} link={failuresHref("")}>
         {formatPercent(failed, all)} of all that ended
       </Tile>
     </div>
