@@ -374,7 +374,7 @@ class Append:
     task_state: bytes | None = None  # the agent's JSON for this task (`turn.state`); None leaves it unchanged
     task_metadata: bytes = b""  # a serialized Struct, merged into the task's metadata by key
     release: bool = False  # the turn ends here, unless messages are waiting (`Appended.turn_continues`)
-    discard: bool = False  # deletes the task, which was never visible
+    discard: bool = False  # deletes the task; rejected if it is visible: a delayed write may have shown it
     reply: bytes = b""
     """With `discard`: the serialized Message that replaces the task, stored under the idempotency key if any."""
     retry: bool = False  # the claim is released and the turn is to be attempted again

@@ -97,7 +97,7 @@ def plan(before: TaskRecord | None, change: Append, now: int) -> Plan:
     """Plans `change` at `now` (milliseconds since the epoch). Raises AppendRejected; then nothing may be written."""
     if before is not None and before.state in states.TERMINAL:
         raise AppendRejected(EXISTS if change.create else ENDED, before)
-    if reason := change.guard.rejection(before):
+    if reason := change.guard.rejection(before) or (EXISTS if change.discard and before and before.visible else ""):
         raise AppendRejected(reason, before)
     if before is None:
         planned = _create_task(change, now)

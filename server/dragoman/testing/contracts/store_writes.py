@@ -327,6 +327,15 @@ class StoreWrites:
         assert await store.messages(ref) is None
         assert await store.last_sequences([ref]) == {}
 
+    async def test_a_task_that_was_shown_is_not_discarded(self, store: Store) -> None:
+        claimed = await store.append(created(new_ref(), claim=SESSION, visible=False))
+        shown = await store.append(by_runner(claimed, status(states.WORKING)))
+        with pytest.raises(AppendRejected, match=EXISTS):
+            await store.append(replace(by_runner(claimed), discard=True))
+        kept = await store.read(shown.record.ref)
+        assert kept is not None
+        assert kept.record == shown.record
+
 
 class StoreCancels:
     """Provide a `store` fixture."""
