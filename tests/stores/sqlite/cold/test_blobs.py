@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 
 from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
-from dragoman.core.task.log import Append, Appended
+from dragoman.core.task.log import Append, Appended, IncomingMessage
 from dragoman.ports import CompactionResult
 from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store
 from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader
@@ -55,8 +56,10 @@ async def test_equal_bytes_share_one_file_until_the_last_task_is_erased(store: S
 
 
 async def test_a_discarded_task_deletes_its_blobs(store: SqliteStore, tmp_path: Path) -> None:
-    hidden = await store.append(created(new_ref(), claim=7, visible=False))
-    await store.append(by_runner(hidden, file("a", CONTENT)))
+    message = pb.Message(message_id="m", role=pb.ROLE_USER, parts=[pb.Part(raw=CONTENT)]).SerializeToString()
+    change = replace(created(new_ref(), claim=7, visible=False), message=IncomingMessage(message))
+    hidden = await store.append(change)
+    assert len(files(tmp_path)) == 1
     await store.append(Append(task=hidden.record.ref, guard=by_runner(hidden).guard, discard=True))
     assert (await store.compact()).files == 1
     assert files(tmp_path) == []
