@@ -405,9 +405,9 @@ def test_a_loop_is_asked_once_a_second_at_most() -> None:
     questions, clock = [], ManualClock()
 
     class Loop:
-        def call_soon_threadsafe(self, callback: Any) -> None:
+        def call_soon_threadsafe(self, callback: Any, *arguments: Any) -> None:
             questions.append(clock.now)
-            callback()
+            callback(*arguments)
 
     check = LoopCheck(cast(Any, Loop()), 20.0, clock)
     for _ in range(30):

@@ -108,11 +108,8 @@ class LoopCheck:
         if now - self._question_at >= LOOP_QUESTION_INTERVAL:
             self._question_at, self._answered = now, False
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._on_answer)
+                self._loop.call_soon_threadsafe(setattr, self, "_answered", True)
         return True
-
-    def _on_answer(self) -> None:
-        self._answered = True
 
 
 async def watch_lease(lease: Lease, stop_turns: Callable[[], None]) -> None:

@@ -329,9 +329,9 @@ def test_every_result_code_has_a_row() -> None:
     [
         (sqlite3.SQLITE_BUSY_SNAPSHOT, Verdict.REPEAT),
         (sqlite3.SQLITE_INTERRUPT, Verdict.REPEAT),
-        (sqlite3.SQLITE_BUSY_TIMEOUT, Verdict.REFUSED),
-        (sqlite3.SQLITE_LOCKED_SHAREDCACHE, Verdict.REFUSED),
-        (sqlite3.SQLITE_PROTOCOL, Verdict.REFUSED),
+        (sqlite3.SQLITE_BUSY_TIMEOUT, Verdict.BLOCKED),
+        (sqlite3.SQLITE_LOCKED_SHAREDCACHE, Verdict.BLOCKED),
+        (sqlite3.SQLITE_PROTOCOL, Verdict.BLOCKED),
         (sqlite3.SQLITE_IOERR_FSYNC, Verdict.REFUSED),
         (sqlite3.SQLITE_READONLY_DBMOVED, Verdict.REFUSED),
         (sqlite3.SQLITE_FULL, Verdict.REFUSED),

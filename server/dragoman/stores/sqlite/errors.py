@@ -14,7 +14,6 @@ from dragoman.core.errors import Unavailable, lacks_memory
 from dragoman.stores.shared.errors import FAULT, ErrorRow, StoreFault, Verdict, new_failure
 
 _refused: Final = partial(ErrorRow, Verdict.REFUSED)
-_LOCKED: Final = _refused("is locked", "another program has locked the file; find out which program opens it")
 _RESTORE: Final = (
     "move it away with the files beside it that begin with its name, and restore a backup (dragoman restore)"
 )
@@ -40,9 +39,8 @@ ERROR_TABLE: Final[Mapping[int, ErrorRow]] = {
     sqlite3.SQLITE_ERROR_RETRY: ErrorRow(Verdict.REPEAT, "is being migrated"),
     sqlite3.SQLITE_ERROR_SNAPSHOT: ErrorRow(Verdict.REPEAT, "is busy"),
     sqlite3.SQLITE_BUSY_SNAPSHOT: ErrorRow(Verdict.REPEAT, "is busy"),
-    sqlite3.SQLITE_BUSY: _LOCKED,
-    sqlite3.SQLITE_LOCKED: _LOCKED,
-    sqlite3.SQLITE_PROTOCOL: _LOCKED,
+    **dict.fromkeys((sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL), ErrorRow(
+        Verdict.BLOCKED, "is locked", "another program has locked the file; find out which program opens it")),
     sqlite3.SQLITE_NOMEM: _refused("is out of memory", "memory is used up; raise its limit"),
     sqlite3.SQLITE_IOERR_NOMEM: _refused("is out of memory", "memory is used up; raise its limit"),
     sqlite3.SQLITE_READONLY: _refused(

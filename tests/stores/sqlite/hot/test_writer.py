@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from dragoman.core.errors import Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, AppendRejected
 from dragoman.stores.sqlite import SqliteStore, open_store
@@ -172,6 +174,23 @@ async def test_a_write_that_fails_is_retried_alone(connection: sqlite3.Connectio
     assert [type(result) for result in results] == [Appended, Appended, ValueError, Appended]
     assert stored(connection) == {change.task.key for change in changes}
     assert committer.counters.failed_batches == 2  # the batch, and the job alone
+
+
+async def test_a_batch_waits_once_for_a_file_that_another_program_has_locked(
+    connection: sqlite3.Connection, tmp_path: Path
+) -> None:
+    """As often as there are writes, a caller would wait for all before it."""
+    path = connection.execute("PRAGMA database_list").fetchone()[2]
+    connection.execute("PRAGMA busy_timeout = 0")
+    committer = SqliteCommitter(connection, Clock())
+    begun: list[str] = []
+    connection.set_trace_callback(lambda text: begun.append(text) if text.startswith("BEGIN") else None)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        results = commit(committer, *(created(new_ref()) for _ in range(5)))
+    assert [type(result) for result in results] == [Unavailable] * 5
+    assert len(begun) <= 1
+    assert [type(result) for result in commit(committer, created(new_ref()))] == [Appended]
 
 
 async def test_a_job_that_fails_is_rolled_back(connection: sqlite3.Connection) -> None:

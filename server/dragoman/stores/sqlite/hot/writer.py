@@ -28,7 +28,8 @@ from dragoman.core.counters import CommitCounters
 from dragoman.core.errors import Unavailable
 from dragoman.core.names import Owner
 from dragoman.core.task.log import Append, AppendRejected
-from dragoman.stores.sqlite.errors import explain, failure_or_self, is_undecodable, tolerate_damaged_text
+from dragoman.stores.shared.errors import Verdict
+from dragoman.stores.sqlite.errors import explain, failure_or_self, is_undecodable, row_of, tolerate_damaged_text
 from dragoman.stores.sqlite.hot import DEFAULT_TIMINGS, SqliteTimings, figures
 from dragoman.stores.sqlite.hot.transaction import CommitObserver, SqliteTransaction
 from dragoman.supervision import Background, RepeatedFailures, start_thread
@@ -169,11 +170,13 @@ class SqliteCommitter:
                 log.error("%s", explain(error))
                 tolerate_damaged_text(self._connection)
             if len(batch) > 1:
-                text = "a batch of %d writes was rolled back; retrying each alone: %s"
-                self._failures.log(explain(error), text, len(batch), level=logging.WARNING)
+                self._failures.log(explain(error), "a batch of %d writes failed: %s", len(batch), level=logging.WARNING)
+            blocked = error if row_of(error).verdict is Verdict.BLOCKED else None  # each alone would wait as long again
         for item in batch:
             done = len(self.results)
             try:
+                if blocked is not None:
+                    raise blocked
                 self._commit_together([item])
             except Exception as error:
                 if len(self.results) > done:
