@@ -190,7 +190,7 @@ def encode_input(call: Callable[[], Any] | None) -> str:
 class _InputEncoder:
     """Turns values into bounded JSON."""
 
-    _left = MAX_INPUT_CHARS
+    _left = MAX_INPUT_CHARS  # characters that may still be shown
 
     def encode(self, value: Any, depth: int = 0, *, is_secret: bool = False) -> Any:
         kind: type = type(value)
