@@ -193,6 +193,18 @@ async def test_a_direct_reply_is_a_message_without_a_task(tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("time_to_think")
+async def test_a_direct_reply_after_a_step_is_a_message_without_a_task(tmp_path: Path) -> None:
+    async def replies(turn: Turn) -> None:
+        await turn.step("look up", asyncio.sleep, 0)
+        turn.reply("hi")
+
+    async with open_harness(tmp_path, replies, direct=True) as here:
+        assert (await here.answer()).message.parts[0].text == "hi"
+        assert kinds(await collect(here.stream())) == ["message"]
+        assert (await here.list()).total_size == 0
+
+
+@pytest.mark.usefixtures("time_to_think")
 async def test_an_invalid_first_response_of_a_direct_agent_is_an_error(tmp_path: Path) -> None:
     async def returns_object(turn: Turn) -> object:
         return object()

@@ -361,7 +361,7 @@ class RunContext:
             return
         self.record = appended.record
         self.projection.add(appended.events)
-        if not self.first_response.done():
+        if self.record.visible and not self.first_response.done():  # steps and state alone do not show a task
             if self.response_error is None:
                 self.first_response.set_result(None)
             else:
