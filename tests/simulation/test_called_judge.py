@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.chaos.history import Canceled, Entry, Got
+from tests.chaos.history import Canceled, Entry, Fault, Got
 from tests.chaos_checker.checker import StoredTask
 from tests.simulation.called.judge import UNPROVOKED, judge_called
 from tests.simulation.called.peer import Work
@@ -75,6 +75,23 @@ def test_an_accepted_cancel_reaches_the_work() -> None:
     for cancels in ((), (30.0,)):
         (problem,) = _judge(COMPLETED, _work(states.COMPLETED, 40.0, *cancels), entries=accepted)
         assert "its cancel was accepted at 3.000 s, its work at upstream was never told" in problem
+
+
+def test_a_call_that_is_no_task_cannot_be_canceled_after_its_process_was_killed() -> None:
+    task = replace(CANCELED, agent="tools", text="run sleep 100 #1", state=states.FAILED, reason="OUTCOME_UNKNOWN")
+    work = replace(_work(states.WORKING, None), peer="tools", tool="run", text="sleep 100 #1")
+    plan = replace(STRUCK, callers=((PlannedOperation("cancel", "sleep 100", 0.0, 0, 1, "tools/run"),),))
+    accepted = Canceled(at=3.0, task="T", state=states.WORKING)
+    killed = (Fault(at=2.0, how="kill"), accepted)
+    assert _judge(task, work, entries=killed, plan=plan) == []
+    for entries, other, called in (
+        ((accepted,), task, work),
+        ((Fault(at=0.5, how="kill"), accepted), task, work),
+        (killed, replace(task, reason="MCP_LOST"), work),
+        (killed, replace(task, text="long sleep 100 #1"), replace(work, tool="long")),
+    ):
+        (problem,) = _judge(other, called, entries=entries, plan=plan)
+        assert "its work at tools was never told" in problem
 
 
 def test_a_message_begins_one_piece_of_work() -> None:

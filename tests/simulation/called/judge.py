@@ -3,7 +3,7 @@
 | rule | what it says |
 |---|---|
 | canceled | CANCELED means that the work has stopped, or was never delivered |
-| cancel kept | a cancel that was accepted reaches the work |
+| cancel kept | a cancel that was accepted reaches the work. Only the process that called a tool of MCP can cancel a call that is no task: if it was killed, the task ends as OUTCOME_UNKNOWN |
 | begun once | a message, or a call of a tool that may not be repeated, begins one piece of work |
 | result | a completed task has what the work made; a failed one has a reason that something explains |
 """
@@ -14,7 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tests.chaos.history import Canceled, Entry
+from tests.chaos.history import Canceled, Entry, Fault
 from tests.chaos_checker.cancel_checker import TOLERANCE, reported_canceled
 from tests.chaos_checker.checker import StoredTask
 from tests.simulation.called.peer import Work
@@ -25,6 +25,9 @@ from dragoman.core.task import states
 
 DELIVERY: Final = 15.0
 """Seconds in which an accepted cancel reaches the work, once everything responds."""
+
+TASK_TOOL: Final = "long"
+"""The tool whose calls are tasks of the MCP server."""
 
 REPEATABLE: Final = "look"
 """The tool that may be called twice."""
@@ -45,7 +48,7 @@ def judge_called(
     end = UNPROVOKED if is_calm else ""
     problems = [
         *_canceled(entries, kept, by_task),
-        *_cancels_kept(entries, by_task, recovered),
+        *_cancels_kept(entries, kept, by_task, recovered),
         *_begun_once(kept, by_task),
         *_results(kept, by_task, _canceled_words(plan), is_calm=is_calm),
     ]
@@ -85,8 +88,11 @@ def _canceled(
             yield f"task {id}: {how} said CANCELED at {since:.3f} s, its work at {work.peer} went {until}, {reached}"
 
 
-def _cancels_kept(entries: Sequence[Entry], by_task: Mapping[str, list[Work]], recovered: float) -> Iterator[str]:
+def _cancels_kept(
+    entries: Sequence[Entry], kept: Mapping[str, StoredTask], by_task: Mapping[str, list[Work]], recovered: float
+) -> Iterator[str]:
     accepted: dict[str, float] = {}
+    kills = [entry.at for entry in entries if isinstance(entry, Fault) and entry.how == "kill"]
     for entry in entries:
         if isinstance(entry, Canceled) and not entry.reason and entry.state not in states.TERMINAL:
             accepted.setdefault(entry.task, entry.at)
@@ -94,7 +100,12 @@ def _cancels_kept(entries: Sequence[Entry], by_task: Mapping[str, list[Work]], r
         for work in by_task.get(id, ()):
             due = max(at, recovered) + DELIVERY
             is_late = work.ended is None or work.ended > due
-            if is_late and not any(one <= due for one in work.cancels):
+            is_lost_call = (
+                work.tool not in ("", TASK_TOOL)
+                and kept[id].reason == "OUTCOME_UNKNOWN"
+                and any(work.began <= kill <= due for kill in kills)
+            )
+            if is_late and not is_lost_call and not any(one <= due for one in work.cancels):
                 yield f"task {id}: its cancel was accepted at {at:.3f} s, its work at {work.peer} was never told"
                 break
 
