@@ -3,7 +3,7 @@
 | rule | what it says |
 |---|---|
 | canceled | CANCELED means that the work has stopped, or was never delivered |
-| cancel kept | a cancel that was accepted reaches the work. Only the process that called a tool of MCP can cancel a call that is no task: if it was killed, the task ends as OUTCOME_UNKNOWN |
+| cancel kept | a cancel that was accepted reaches the work, or the task says OUTCOME_UNKNOWN, see `_is_lost_call` |
 | begun once | a message, or a call of a tool that may not be repeated, begins one piece of work |
 | result | a completed task has what the work made; a failed one has a reason that something explains |
 """
@@ -100,14 +100,16 @@ def _cancels_kept(
         for work in by_task.get(id, ()):
             due = max(at, recovered) + DELIVERY
             is_late = work.ended is None or work.ended > due
-            is_lost_call = (
-                work.tool not in ("", TASK_TOOL)
-                and kept[id].reason == "OUTCOME_UNKNOWN"
-                and any(work.began <= kill <= due for kill in kills)
-            )
-            if is_late and not is_lost_call and not any(one <= due for one in work.cancels):
+            was_told = any(one <= due for one in work.cancels) or _is_lost_call(work, kept[id], kills, due)
+            if is_late and not was_told:
                 yield f"task {id}: its cancel was accepted at {at:.3f} s, its work at {work.peer} was never told"
                 break
+
+
+def _is_lost_call(work: Work, task: StoredTask, kills: Sequence[float], due: float) -> bool:
+    """Whether it is a call of an MCP tool that is no task, and its process was killed: nobody else can cancel it."""
+    is_no_task = work.tool not in ("", TASK_TOOL)
+    return is_no_task and task.reason == "OUTCOME_UNKNOWN" and any(work.began <= kill <= due for kill in kills)
 
 
 def _begun_once(kept: Mapping[str, StoredTask], by_task: Mapping[str, list[Work]]) -> Iterator[str]:
