@@ -77,20 +77,25 @@ def test_an_accepted_cancel_reaches_the_work() -> None:
         assert "its cancel was accepted at 3.000 s, its work at upstream was never told" in problem
 
 
-def test_a_call_that_is_no_task_cannot_be_canceled_after_its_process_was_killed() -> None:
+def test_a_call_of_a_tool_may_be_lost_with_its_process() -> None:
     task = replace(CANCELED, agent="tools", text="run sleep 100 #1", state=states.FAILED, reason="OUTCOME_UNKNOWN")
     work = replace(_work(states.WORKING, None), peer="tools", tool="run", text="sleep 100 #1")
     plan = replace(STRUCK, callers=((PlannedOperation("cancel", "sleep 100", 0.0, 0, 1, "tools/run"),),))
     accepted = Canceled(at=3.0, task="T", state=states.WORKING)
-    killed = (Fault(at=2.0, how="kill"), accepted)
-    assert _judge(task, work, entries=killed, plan=plan) == []
-    for entries, other, called in (
-        ((accepted,), task, work),
-        ((Fault(at=0.5, how="kill"), accepted), task, work),
-        (killed, replace(task, reason="MCP_LOST"), work),
-        (killed, replace(task, text="long sleep 100 #1"), replace(work, tool="long")),
+    for fault in (
+        Fault(at=2.0, how="kill"),
+        Fault(at=0.5, how="pause", seconds=6.0),
+        Fault(at=2.0, how="pause", part="postgres"),
     ):
-        (problem,) = _judge(other, called, entries=entries, plan=plan)
+        assert _judge(task, work, entries=(fault, accepted), plan=plan) == []
+    killed = (Fault(at=2.0, how="kill"), accepted)
+    for entries, other in (
+        ((accepted,), task),
+        ((Fault(at=0.5, how="kill"), accepted), task),
+        ((Fault(at=2.0, how="kill", part="worker"), accepted), task),
+        (killed, replace(task, reason="MCP_LOST")),
+    ):
+        (problem,) = _judge(other, work, entries=entries, plan=plan)
         assert "its work at tools was never told" in problem
 
 

@@ -26,9 +26,6 @@ from dragoman.core.task import states
 DELIVERY: Final = 15.0
 """Seconds in which an accepted cancel reaches the work, once everything responds."""
 
-TASK_TOOL: Final = "long"
-"""The tool whose calls are tasks of the MCP server."""
-
 REPEATABLE: Final = "look"
 """The tool that may be called twice."""
 
@@ -92,7 +89,7 @@ def _cancels_kept(
     entries: Sequence[Entry], kept: Mapping[str, StoredTask], by_task: Mapping[str, list[Work]], recovered: float
 ) -> Iterator[str]:
     accepted: dict[str, float] = {}
-    kills = [entry.at for entry in entries if isinstance(entry, Fault) and entry.how == "kill"]
+    struck = [one for one in entries if isinstance(one, Fault) and one.part in ("server", "postgres")]
     for entry in entries:
         if isinstance(entry, Canceled) and not entry.reason and entry.state not in states.TERMINAL:
             accepted.setdefault(entry.task, entry.at)
@@ -100,16 +97,19 @@ def _cancels_kept(
         for work in by_task.get(id, ()):
             due = max(at, recovered) + DELIVERY
             is_late = work.ended is None or work.ended > due
-            was_told = any(one <= due for one in work.cancels) or _is_lost_call(work, kept[id], kills, due)
+            was_told = any(one <= due for one in work.cancels) or _is_lost_call(work, kept[id], struck, due)
             if is_late and not was_told:
                 yield f"task {id}: its cancel was accepted at {at:.3f} s, its work at {work.peer} was never told"
                 break
 
 
-def _is_lost_call(work: Work, task: StoredTask, kills: Sequence[float], due: float) -> bool:
-    """Whether it is a call of an MCP tool that is no task, and its process was killed: nobody else can cancel it."""
-    is_no_task = work.tool not in ("", TASK_TOOL)
-    return is_no_task and task.reason == "OUTCOME_UNKNOWN" and any(work.began <= kill <= due for kill in kills)
+def _is_lost_call(work: Work, task: StoredTask, struck: Sequence[Fault], due: float) -> bool:
+    """Whether its call of an MCP tool was lost with the process that made it, or with that process's lease.
+
+    Nobody else can cancel a call that is no task, nor one whose answer, with the id of its task, was never stored.
+    """
+    is_lost = any(work.began <= fault.at + fault.seconds and fault.at <= due for fault in struck)
+    return is_lost and bool(work.tool) and task.reason == "OUTCOME_UNKNOWN"
 
 
 def _begun_once(kept: Mapping[str, StoredTask], by_task: Mapping[str, list[Work]]) -> Iterator[str]:
