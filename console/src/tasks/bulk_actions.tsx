@@ -188,7 +188,7 @@ function BulkDialog({ action, selected, filters, failure, sample, close }: BulkD
     error.value = undefined;
     try {
       for (const filter of requests) {
-        const requestId = filters.cause && !selected ? `cause-${filters.cause}` : newIdempotencyKey();
+        const requestId = filters.cause && !selected ? "" : newIdempotencyKey(); // the server reruns each of a cause once
         let pageToken = "";
         do {
           const page = await callAction(filter, { limit: PAGE_SIZE, pageToken, requestId });

@@ -151,12 +151,16 @@ async def test_equal_failures_are_grouped_and_rerun_together(server: Server) -> 
     assert (len(one.groups), one.more, response.more) == (1, True, False)
     listed = await server.list(cause=first.cause)
     assert (listed.total, {found.cause for found in listed.tasks}) == (3, {first.cause})
-    rerun = bulk.RerunTasksRequest(filter={"cause": first.cause}, limit=2, request_id="again")
+    rerun = bulk.RerunTasksRequest(filter={"cause": first.cause}, limit=2)
     done = await server.ops.RerunTasks(rerun, metadata=tuple(OLGA.items()))
     assert (done.matched, done.changed) == (2, 2)
     rerun.page_token = done.next_page_token
     done = await server.ops.RerunTasks(rerun, metadata=tuple(OLGA.items()))
     assert (done.matched, done.changed, done.next_page_token) == (1, 1, "")
+    for repeat_steps, skipped in ((False, 3), (True, 0)):  # the reruns failed alike, and were not rerun themselves
+        again = bulk.RerunTasksRequest(filter={"cause": first.cause}, limit=100, repeat_steps=repeat_steps)
+        done = await server.ops.RerunTasks(again, metadata=tuple(OLGA.items()))
+        assert (done.skipped, done.changed >= 3 - skipped) == (skipped, True)
     async with server.http.get("/operations/failures?filter.principal=bob", headers=OLGA) as answer:
         (group,) = (await answer.json())["groups"]
     assert (group["agent"], group["failure"]["type"]) == ("work", "ValueError")

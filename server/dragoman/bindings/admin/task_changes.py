@@ -105,6 +105,9 @@ class TaskChanges:
         return await self._change(operator.identity, request, _CANCEL, cancel, ops.CancelTasksResponse())
 
     async def rerun_tasks(self, operator: OperatorCall, request: ops.RerunTasksRequest) -> ops.RerunTasksResponse:
+        if request.filter.cause and not request.request_id:  # each of the tasks that failed alike is rerun once
+            request.request_id = f"cause-{request.filter.cause}{'-all-steps' if request.repeat_steps else ''}"
+
         async def rerun(record: TaskRecord) -> str | None:
             result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
             return None if result.repeated else result.record.id
@@ -210,11 +213,8 @@ class TaskChanges:
     def _note(self, identity: Identity, entry: str, record: TaskRecord, request_id: str, created: str) -> None:
         if self.runtime.auditor is None:
             return
-        arguments = {
-            "request.taskId": record.id,
-            "request.agent": record.agent,
-            "request.scope": record.ref.owner.scope,
-        }
+        scope = record.ref.owner.scope
+        arguments = {"request.taskId": record.id, "request.agent": record.agent, "request.scope": scope}
         # The names of an erased task's principal must not stay.
         arguments |= {} if entry == _ERASE.entry else {"request.principal": record.principal}
         arguments |= {"request.requestId": request_id} if request_id else {}

@@ -248,7 +248,7 @@ def _confirm(question: str) -> bool:
 async def _change_pages(operator: Operator, change: BulkChange, selected: ops.ListTasksRequest, counted: Any) -> Any:
     """Changes all pages. Returns the sum of their responses. counted: the response of the dry run."""
     total = type(counted)()
-    name = f"cause-{selected.cause}" if selected.cause else f"cli-{uuid.uuid4()}"  # a failed task is rerun once
+    name = "" if selected.cause else f"cli-{uuid.uuid4()}"  # of tasks that failed alike, the server reruns each once
     request = change.request(filter=selected, limit=PAGE_SIZE, request_id=name, **change.options)
     try:
         while True:
