@@ -122,6 +122,14 @@ async def test_an_unavailable_server_returns_the_turn_to_the_queue() -> None:
     assert raised.value.may_have_started
 
 
+async def test_a_call_that_may_have_arrived_is_not_forgotten_when_the_server_refuses_the_next() -> None:
+    turn_context = context("read hello")
+    with pytest.raises(WorkerLost) as raised:
+        await run(ScriptedServer({"call": [BROKEN, NOT_SENT]}), turn_context)
+    assert raised.value.may_have_started
+    assert not any(read_call_state(state).unsent for state in turn_context.task_states)
+
+
 async def test_a_turn_of_a_dead_process_repeats_only_calls_that_may_be_repeated() -> None:
     server = ScriptedServer({"call": [text_result("done")]})
     state, text = await run(server, context(attempt=2))

@@ -207,10 +207,11 @@ class McpTurn(CalledTurn):
         while True:
             attempt += 1
             await self.until_available(self._server.connect)
-            self.is_sent = True
+            was_sent, self.is_sent = self.is_sent, True
             try:
                 result = await self._step(self._start_call())
             except ServerUnavailable as failure:
+                self.is_sent = was_sent or failure.may_have_arrived
                 await self._after_failure(failure, attempt)
                 continue
             except McpRefused as refused:
@@ -239,7 +240,6 @@ class McpTurn(CalledTurn):
         if failure.may_have_arrived and not self._is_repeatable():
             reason = failure.message if isinstance(failure, ServerSilent) else "the connection was lost"
             raise self.outcome_unknown(failure, self._unknown_text(f"{reason} while it ran"))  # others name hosts
-        self.is_sent = failure.may_have_arrived or self.may_have_begun
         await self.wait_to_retry(failure, attempt)
 
     def _start_call(self) -> OpenCall:
