@@ -358,6 +358,25 @@ async def test_a_follow_up_that_another_process_may_have_forwarded_is_searched_f
     assert (len(script.calls("SendMessage")), script.calls("SendStreamingMessage")) == (sends, [])
 
 
+@pytest.mark.parametrize("is_sent", [True, False])
+async def test_a_follow_up_with_which_another_process_may_have_begun_a_task_is_searched_for(is_sent: bool) -> None:
+    ended, other = task("COMPLETED", "first"), task("COMPLETED", "second", id="t-2")
+    ended.history.add(message_id=QUESTION)
+    other.history.add(message_id="m-2")
+    script = ScriptedTransport(
+        {
+            "GetTask": [[ended]],
+            "SendMessage": [[refused("UNSUPPORTED_OPERATION", "it has ended")]],
+            "ListTasks": [[pb.ListTasksResponse(tasks=[ended, other] if is_sent else [ended])]],
+            "SendStreamingMessage": [[other]],
+        }
+    )
+    result = await passed_on(script, waiting=1, attempt=2)
+    assert result.status.state == states.COMPLETED
+    sent = [request.message.message_id for request in script.calls("SendStreamingMessage")]
+    assert (len(script.calls("ListTasks")), sent) == (1, [] if is_sent else ["m-2"])
+
+
 async def test_a_follow_up_that_arrived_after_the_restart_is_sent() -> None:
     go = asyncio.Event()
     script = running(go, [], [task("WORKING")])

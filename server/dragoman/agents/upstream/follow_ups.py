@@ -30,11 +30,11 @@ class SendFollowUp(Protocol):
 class FollowUpSender:
     """Forwards messages that arrive during a turn to the upstream task.
 
-    `undelivered` are those that it did not accept, because it had ended.
+    `undelivered`: those that it did not accept, as it had ended; True if an earlier attempt may have sent them anew.
     """
 
     def __init__(self, turn_context: TurnContext, writer: TurnWriter, send: SendFollowUp) -> None:
-        self.undelivered: list[FollowUp] = []
+        self.undelivered: list[tuple[FollowUp, bool]] = []
         self._turn_context = turn_context
         self._writer = writer
         self._send = send
@@ -83,11 +83,11 @@ class FollowUpSender:
     async def _forward(self, follow_up: FollowUp) -> None:
         is_doubtful, self._maybe_delivered = self._maybe_delivered > 0, max(self._maybe_delivered - 1, 0)
         if not self._writer.state.task:
-            self.undelivered.append(follow_up)
+            self.undelivered.append((follow_up, is_doubtful))
             return
         try:
             await self._send(follow_up, is_doubtful=is_doubtful)
         except ClientError as error:
             fields = {"task": self._turn_context.task_id}
             log.info("a message was not accepted upstream: %s", error.summary, extra=fields)
-            self.undelivered.append(follow_up)
+            self.undelivered.append((follow_up, is_doubtful))

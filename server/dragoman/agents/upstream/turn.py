@@ -184,7 +184,7 @@ class UpstreamTurn(CalledTurn):
     # The turn ---------------------------------------------------------------------------------------------------
 
     async def answer(self) -> TurnResult:
-        may_be_sent = self.may_have_begun
+        may_be_sent = may_have_begun = self.may_have_begun
         await self.begin_work()
         follow_ups = FollowUpSender(self.context, self.writer, self._send_follow_up)
         try:
@@ -194,8 +194,8 @@ class UpstreamTurn(CalledTurn):
                     return replace(result, state_update=self.writer.state_update())
                 # A message came too late for the upstream task: it starts another in the same context.
                 await self.writer.continue_after(result)
-                self._message, self._envelope = follow_ups.undelivered.pop(0)
-                may_be_sent = False
+                (self._message, self._envelope), is_doubtful = follow_ups.undelivered.pop(0)
+                may_be_sent = may_have_begun and is_doubtful
         finally:
             await follow_ups.close()
 
