@@ -23,8 +23,14 @@ pytestmark = pytest.mark.long
 class Worker:
     """A connected worker of the agent `desk`, and its agent at the server."""
 
-    def __init__(self, lease_left: Callable[[], float] = lambda: math.inf, timings: HeartbeatTimings | None = None):
-        entry = registration(turns=1)
+    def __init__(
+        self,
+        lease_left: Callable[[], float] = lambda: math.inf,
+        timings: HeartbeatTimings | None = None,
+        *,
+        retries: int = 0,
+    ) -> None:
+        entry = registration(turns=1, crash_retries=retries)
         spec = read_registration(entry)
         self.agent = WorkerAgent(spec, "", lambda: 0, 0)
         self.connection = WorkerConnection(
@@ -190,6 +196,35 @@ async def test_a_shutdown_abandons_a_canceled_turn_without_the_claim_that_it_sto
     with pytest.raises(AgentStillRuns):
         await run
     worker.connection.close()
+
+
+@pytest.mark.parametrize("attempt", [1, 2])
+async def test_a_turn_that_runs_again_waits_until_the_lease_of_its_lost_worker_is_over(attempt: int) -> None:
+    worker = Worker(timings=HeartbeatTimings(lease=0.2, margin=0.05), retries=1)
+    worker.beat(1)
+    context = RecordingTurnContext("go")
+    context.attempt = attempt
+    run = asyncio.create_task(worker.agent.take_turn(context))
+    await asyncio.sleep(0)
+    worker.connection.close()
+    with pytest.raises(WorkerLost):
+        await run
+    assert (worker.connection.remaining_lease <= 0) is (attempt == 1)  # the last attempt ends at once
+
+
+async def test_a_turn_that_waits_for_a_lease_can_be_canceled() -> None:
+    worker = Worker(timings=HeartbeatTimings(lease=0.2, margin=0.05), retries=1)
+    worker.beat(1)
+    context = RecordingTurnContext("go")
+    run = asyncio.create_task(worker.agent.take_turn(context))
+    await asyncio.sleep(0)
+    worker.connection.close()
+    await asyncio.sleep(0)
+    context.canceled, context.cancel_reason = True, "client"
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    assert worker.connection.remaining_lease <= 0
 
 
 async def test_a_turn_that_nobody_canceled_is_lost_with_its_worker_at_once() -> None:

@@ -299,6 +299,7 @@ async def test_a_second_attempt_gets_the_artifacts_of_the_first(opened: Open) ->
             turn = await fake_worker.receive("turn_start")
             await fake_worker.put_text(turn.turn_id, 1, "half", append=False)
             await fake_worker.receive("committed")
+            await fake_worker.send(turn_end=wk.TurnEnd(turn_id=turn.turn_id, released=wk.Released()))
         async with connected_worker(str(app.grpc)) as fake_worker:
             await fake_worker.register(registration(crash_retries=1))
             turn = await fake_worker.receive("turn_start")

@@ -83,7 +83,7 @@ class WorkerAgent:
     async def take_turn(self, turn_context: TurnContext) -> TurnResult:
         """Runs one turn at a worker. Raises WorkerLost if the worker disconnects during the turn, or returns it.
 
-        A canceled turn ends when the worker has confirmed that it stopped, or can no longer run it by its own clock.
+        A canceled turn, and one to be repeated, ends when the worker has stopped it, or cannot run it by its own clock.
         Raises AgentStillRuns when the server shuts down before.
         """
         worker = await self._next_free_worker(turn_context)
@@ -102,9 +102,11 @@ class WorkerAgent:
         except (AgentStopped, TimeoutError) as error:
             raise asyncio.CancelledError from error
         except WorkerLost as error:
-            if turn_context.canceled and error.may_have_started:
+            is_repeated = turn_context.attempt <= self.spec.crash_retries
+            if error.may_have_started and worker.is_closed and (turn_context.canceled or is_repeated):
                 await self._wait_for_lease_of(worker, turn_context)
-                raise asyncio.CancelledError from error
+                if turn_context.canceled:
+                    raise asyncio.CancelledError from error
             raise
         except (LeaseLost, AppendRejected):
             # The task continued without this run and the store rejects our writes.

@@ -137,7 +137,7 @@ class TurnRunner:
             log.info("run stopped: %s", rejection.reason, extra=context.log_fields())
         except AgentStillRuns:
             log.warning(
-                "the agent of a canceled task still runs; the task ends after this process", extra=context.log_fields()
+                "the agent still runs; its task ends, or runs again, after this process", extra=context.log_fields()
             )
         except BaseException as error:
             if self._ends_run(error):
