@@ -140,10 +140,14 @@ class SimulatedSession:
     def _notify_canceled(self, begun: list[Work]) -> None:
         peer = self._server.peer
 
-        def arrive() -> None:
+        def cancel() -> None:
             for work in begun:
-                if not peer.host.killed and not work.is_lost:
-                    peer.host.call_soon(peer.cancel, work)
+                if not work.is_lost:
+                    peer.cancel(work)
+
+        def arrive() -> None:
+            if not peer.host.killed:
+                peer.host.call_soon(cancel)  # a machine that was paused reads the call first
 
         peer.send(arrive)
 
