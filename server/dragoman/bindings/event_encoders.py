@@ -29,15 +29,15 @@ _QUOTED_MARK: Final = orjson.dumps(_TEXT_MARK)  # stands for the text of a chunk
 class EventEncoder:
     """Encodes events in one format, as SSE frames with the cursor as id if `framed`, and caches the result in them.
 
-    In JSON only the first text chunk of an artifact is encoded: the others differ in their text alone (0.5 µs each in
-    place of 4.3).
+    In JSON only the first text chunk of an artifact is encoded and framed: the others differ in their text alone (0.5
+    µs each in place of 4.3).
     """
 
-    __slots__ = ("_encode", "_is_framed", "_is_json")
+    __slots__ = ("_encode", "_frame", "_is_json")
 
     def __init__(self, encode: _Encode, *, framed: bool = False, is_json: bool = True) -> None:
         self._encode = encode
-        self._is_framed = framed
+        self._frame: Callable[[bytes], bytes] = sse.frame if framed else bytes
         self._is_json = is_json
 
     def __call__(self, event: Event, is_last: bool) -> bytes:
@@ -51,12 +51,12 @@ class EventEncoder:
                 if pieces is None:
                     response = pb.StreamResponse.FromString(event.data)
                     response.artifact_update.artifact.parts[0].text = _TEXT_MARK
-                    pieces = template.encodings[key] = self._encode(response, is_last).split(_QUOTED_MARK)
+                    pieces = template.encodings[key] = self._frame(self._encode(response, is_last)).split(_QUOTED_MARK)
                 data = orjson.dumps(text).join(pieces)
             else:
-                data = self._encode(pb.StreamResponse.FromString(event.data), is_last)
-            if self._is_framed:
-                data = sse.frame(data, id=event.cursor or None)
+                data = self._frame(self._encode(pb.StreamResponse.FromString(event.data), is_last))
+            if event.cursor and self._frame is not bytes:  # a cursor has no line breaks
+                data = b"id: %b\n%b" % (event.cursor.encode(), data)
             event.encodings[key] = data
         return data
 
