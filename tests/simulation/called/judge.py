@@ -97,8 +97,8 @@ def _cancels_kept(
         for work in by_task.get(id, ()):
             due = max(at, recovered) + DELIVERY
             is_late = work.ended is None or work.ended > due
-            was_told = any(one <= due for one in work.cancels) or _is_lost_call(work, kept[id], struck, due)
-            if is_late and not was_told:
+            was_notified = any(one <= due for one in work.cancels) or _is_lost_call(work, kept[id], struck, due)
+            if is_late and not was_notified:
                 yield f"task {id}: its cancel was accepted at {at:.3f} s, its work at {work.peer} was never told"
                 break
 
