@@ -27,8 +27,7 @@ from dragoman.settings.options import setting
 
 DEFAULT_APP: Final = "dragoman.playground"
 
-DEFAULT_RESPONSE_BYTES: Final = 64 * 1024 * 1024
-"""Default of the maximum size of a response of another server."""
+DEFAULT_RESPONSE_BYTES: Final = 64 * 1024 * 1024  # default of the maximum size of a response of another server
 
 
 class Group(BaseModel):

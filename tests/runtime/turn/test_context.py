@@ -10,8 +10,10 @@ from tests.runtime.harness import collect, kinds, open_harness, state, status_te
 from tests.runtime.remote_agent import DONE, Far, served
 
 from dragoman import Turn, retry
-from dragoman.core.task.log import ArtifactChange
+from dragoman.core.task.log import AppendRejected, ArtifactChange
+from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ports import WorkerLost
+from dragoman.runtime.turn.context import NO_MESSAGE, RunContext
 
 
 async def test_the_first_write_of_a_repeated_turn_replaces_what_the_dead_attempt_wrote(tmp_path: Path) -> None:
@@ -26,6 +28,17 @@ async def test_the_first_write_of_a_repeated_turn_replaces_what_the_dead_attempt
                 end.set_exception(WorkerLost())
         end.set_result(DONE)
         assert texts(await here.ended(task.id)) == ["onetwo"]
+
+
+async def test_a_task_that_was_erased_before_its_input_was_read_is_no_fault(tmp_path: Path) -> None:
+    async with served(tmp_path, far := Far()) as here:
+        task = await here.start()
+        context, _ = await far.turns.get()
+        await here.runtime.maintenance.purge(TaskSelection(task=task.id))
+        assert isinstance(context, RunContext)
+        context.message = NO_MESSAGE
+        with pytest.raises(AppendRejected, match="absent"):
+            await context.load_input()
 
 
 async def test_a_message_that_arrives_before_the_agent_asks_for_messages_is_not_lost(tmp_path: Path) -> None:

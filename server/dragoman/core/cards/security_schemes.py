@@ -22,8 +22,7 @@ class ServerSecurity:
     """The credentials that a server accepts, as alternatives; empty when it requires none."""
 
     schemes: Mapping[str, SecurityScheme] = field(default_factory=dict)
-    scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Required scopes of a token, by scheme."""
+    scopes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # required scopes of a token, by scheme
     accepts_tokens: bool = False  # whether tokens of issuers are accepted
 
     @property

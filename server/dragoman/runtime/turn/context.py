@@ -290,10 +290,12 @@ class RunContext:
     async def _load_message(self) -> None:
         """Reads the message to answer, the history, and what earlier turns left.
 
-        Raises LookupError when there is no message that no turn has received.
+        Raises AppendRejected for a task that was erased, LookupError without a message that no turn has received.
         """
         ref, store = self.record.ref, self._services.store
         conversation = await store.messages(ref)
+        if conversation is None:
+            await self._log.append(Append(task=ref, guard=self.guard))  # rejected: the task was erased
         if conversation is None or not (unread := conversation.unread(self._last_delivered)):
             raise LookupError("a claimed task has no message to answer")
         snapshot = await store.read(ref, history=0) if self.attempt > 1 else None
