@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from random import Random
@@ -18,7 +18,7 @@ from tests.simulation.bus import Network
 from tests.simulation.callers import SimulatedCaller, answer_the_left
 from tests.simulation.connection import Disk
 from tests.simulation.faults import strike
-from tests.simulation.judge import judge_all, stored_tasks
+from tests.simulation.judge import Observed, judge_all, stored_tasks
 from tests.simulation.loop import EPOCH_SECONDS, Livelock, World
 from tests.simulation.memory.database import MemoryDatabase
 from tests.simulation.memory.tables import MemoryTables
@@ -88,6 +88,8 @@ class History:
             self.called = CalledParts(self)
             for server in self.servers:
                 server.called = self.called
+        for server in self.servers:
+            server.is_operated = plan.operated
         self.stage = Stage(world, plan, self.servers, self.receivers, self.record)
         self.entries: Sequence[Entry] = ()
         self.actions: Sequence[Action] = ()
@@ -115,7 +117,12 @@ class History:
         begins = world.now
         loop = asyncio.get_running_loop()
         sampling = loop.create_task(self._sample())
-        callers = [loop.create_task(SimulatedCaller(stage).perform(operations)) for operations in self.plan.callers]
+        make_caller: Callable[[Stage], SimulatedCaller] = SimulatedCaller
+        if self.plan.operated:
+            from tests.simulation.operated.callers import OperatedCaller
+
+            make_caller = OperatedCaller
+        callers = [loop.create_task(make_caller(stage).perform(operations)) for operations in self.plan.callers]
         faults = [loop.create_task(strike(self, fault, begins)) for fault in self.plan.faults]
         if faults:
             await asyncio.wait(faults)
@@ -243,7 +250,14 @@ def simulate(plan: Plan) -> Outcome:
         IDS.use(before)
     outcome = Outcome(plan, history.entries, history.actions, seconds=world.now)
     kept = stored_tasks(history.disk.database, history.journal, outcome.entries, history.epoch)
-    outcome.problems = [*history.problems, *world.faults, *judge_all(outcome.entries, outcome.actions, kept)]
+    outcome.problems = [*history.problems, *world.faults]
+    observed = Observed(outcome.entries, outcome.actions, kept)
+    if plan.operated:
+        from tests.simulation.operated.judge import judge_operated, without_operators
+
+        outcome.problems += judge_operated(plan, observed, history.disk.tables)
+        observed = without_operators(observed)
+    outcome.problems += judge_all(*observed)
     if history.called is not None:
         from tests.simulation.called.judge import judge_called
 

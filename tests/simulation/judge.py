@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.chaos.actions import Action
 from tests.chaos.history import Entry, Fault, Opened, Seen, shape
@@ -30,6 +30,14 @@ AT_WORKERS: Final = frozenset(spec.id for spec in WORKER_SPECS)
 
 USABLE: Final = LEASE_SECONDS - LEASE_MARGIN
 """Seconds of a freeze that the lease of a process survives, at most."""
+
+
+class Observed(NamedTuple):
+    """What a history left: entries, actions of agents, and the stored tasks."""
+
+    entries: Sequence[Entry]
+    actions: Sequence[Action]
+    kept: Mapping[str, StoredTask]
 
 
 def judge_all(entries: Sequence[Entry], actions: Sequence[Action], kept: Mapping[str, StoredTask]) -> list[str]:

@@ -77,6 +77,8 @@ class Plan:
     """Seconds for which callers go on while everything is unreliable, after the last fault."""
     called: bool = False
     """Whether the servers call upstream agents and MCP servers, and workers run agents."""
+    operated: bool = False
+    """Whether operators act, and principals have quotas."""
 
     @property
     def operations(self) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tests.simulation.called.plan import SEED_PREFIX
+from tests.simulation.operated.plan import SEED_PREFIX as OPERATED
 
 
 @dataclass(frozen=True, slots=True)
@@ -302,6 +303,49 @@ MUTATIONS: Final = (
         "a lost worker keeps its turns", "G3", "agents.workers.connection",
         "turn.on_worker_lost()", "pass",
         seeds=SEED_PREFIX,
+    ),
+    # Operators -------------------------------------------------------------------------------------------------------
+    Mutation(
+        "an erasure is answered before it is done", "erasure", "bindings.admin.task_changes",
+        'return "" if (await self.runtime.maintenance.purge(selection)).number else None',
+        'return "" if selection else None',
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "an erased task is taken for a damaged one", "erasure", "runtime.turn.context",
+        "await self._log.append(Append(task=ref, guard=self.guard))  # rejected: the task was erased", "pass",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "each request reruns a task", "G4", "bindings.admin.task_changes",
+        "if request_id else \"\"\n        call = Call(", "if False else \"\"\n        call = Call(",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a paused agent takes new tasks", "pauses", "runtime.scheduler",
+        "            and agent not in self.pauses.by_agent\n", "",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "the quota of an agent is not checked", "quotas", "core.limits.admission",
+        "if 0 < quota.live_tasks_per_agent <= live_of_agent:", "if False:",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a quota is one task too small", "quotas", "core.limits.admission",
+        "if 0 < quota.live_tasks_per_agent <= live_of_agent:",
+        "if 0 < quota.live_tasks_per_agent - 1 <= live_of_agent:",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a removed webhook is told on", "G6", "runtime.push_configs",
+        "await self.store.pushes.remove(record.ref, request.id)", "pass",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "the call of an operator is not recorded", "audit", "bindings.admin.actions",
+        "        await record.begin()\n        try:", "        try:",
+        seeds=OPERATED,
     ),
 )
 # fmt: on

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tests.simulation.called.plan import any_plan_of
 from tests.simulation.history import Outcome, simulate
+from tests.simulation.kinds import any_plan_of
 
 HISTORIES_PER_PROCESS: Final = 500
 """Histories after which a process ends. Its garbage goes with it; collecting it took a fifth of the time."""

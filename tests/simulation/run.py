@@ -1,8 +1,9 @@
 """`make simulate`: plays histories of random seeds on simulated time, and checks each.
 
-    make simulate HISTORIES=2000            # random seeds, and 500 with called agents
+    make simulate HISTORIES=2000            # random seeds, and 500 each with called agents and with operators
     make simulate SEED=12 HISTORIES=500     # seeds 12 to 511
     make simulate SEED="called 12"          # one with called agents
+    make simulate SEED="operated 12"        # one with operators
     python -m tests.simulation.run --seed 12 --show    # one history, printed
 
 A failing seed is printed with its problems, and the first one shrunk, with its history and its plan. `--show` prints
@@ -19,16 +20,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from tests.simulation.called.plan import SEED_PREFIX, any_plan_of
 from tests.simulation.history import simulate
+from tests.simulation.kinds import SHARES, any_plan_of, prefix_of
 from tests.simulation.plan import plan_to_json
 from tests.simulation.processes import Played, play_all
 from tests.simulation.shrink import shrink
 
 REPORT_SECONDS: Final = 30.0
-
-CALLED_SHARE: Final = 4
-"""Histories for each one with called agents, if no seed is given: those take three times as long."""
 
 
 class Totals:
@@ -97,7 +95,7 @@ def play_and_report(prefix: str, first: int, count: int, processes: int) -> int:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Plays histories, and prints what is wrong. Returns 1 if anything was."""
     parser = argparse.ArgumentParser(description="plays histories on simulated time")
-    parser.add_argument("--seed", default="", help="of the first history, such as 12 or `called 12`")
+    parser.add_argument("--seed", default="", help="of the first history, such as 12, `called 12` or `operated 12`")
     parser.add_argument("--histories", type=int, default=None, help="how many: 1000, or 1 with --seed")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="at a time; one per core")
     parser.add_argument("--show", action="store_true", help="print the history of --seed")
@@ -107,12 +105,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parser.error("--show needs --seed")
         return show(options.seed)
     if options.seed:
-        prefix = SEED_PREFIX if options.seed.startswith(SEED_PREFIX) else ""
+        prefix = prefix_of(options.seed)
         first = int(options.seed.removeprefix(prefix))
         return 1 if play_and_report(prefix, first, options.histories or 1, options.processes) else 0
     first, count = secrets.randbelow(10**9), options.histories or 1000
-    failed = play_and_report("", first, count, options.processes)
-    failed += play_and_report(SEED_PREFIX, first, max(1, count // CALLED_SHARE), options.processes)
+    counts = {prefix: max(1, count // share) for prefix, share in SHARES.items()}
+    failed = sum(play_and_report(prefix, first, number, options.processes) for prefix, number in counts.items())
     return 1 if failed else 0
 
 

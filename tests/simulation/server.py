@@ -17,10 +17,11 @@ from tests.simulation.receivers import Receivers, SimulatedEncoder
 
 from dragoman.core.counters import Histogram
 from dragoman.core.errors import Unavailable
+from dragoman.core.limits.quotas import Quotas
 from dragoman.core.names import make_task_key
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.ids import IDS
-from dragoman.runtime import Ports, PushOptions, Runtime, RuntimeConfig, open_runtime
+from dragoman.runtime import AuditOptions, Ports, PushOptions, Runtime, RuntimeConfig, open_runtime
 from dragoman.runtime.access import Limits
 from dragoman.runtime.observe.watchdog import Watchdog
 from dragoman.runtime.sessions import Heartbeat
@@ -33,6 +34,10 @@ if TYPE_CHECKING:  # brings the libraries of extensions
 
 RETRY_POLICY: Final = PushRetryPolicy(first_delay=0.2, max_delay=2.0)
 """Short delays, for many retries in a history."""
+
+LIMITED_AGENT: Final = "direct"
+LIVE_TASKS: Final = 2
+"""The quota of live tasks of a principal with that agent, in histories with operators."""
 
 LIMITS: Final = Limits(blocking_wait=10.0)
 DRAIN_SECONDS: Final = 5.0
@@ -121,6 +126,8 @@ class SimulatedServer:
         """Whether nobody starts it again."""
         self.called: CalledParts | None = None
         """The other servers and the workers; None for a server that calls nobody."""
+        self.is_operated = False
+        """Whether it has an audit log, and quotas."""
         self.hub: LocalWorkerHub | None = None
         self._connection: Connection | None = None
         self._bus: SimulatedBus | None = None
@@ -196,7 +203,10 @@ class SimulatedServer:
         return Ports(connection, bus, agents_of(host, self._journal, IDS.hex), push)
 
     def _config(self, host: HostLoop) -> RuntimeConfig:
+        quotas = Quotas(agents={LIMITED_AGENT: {"live_tasks": LIVE_TASKS}}) if self.is_operated else None
         return RuntimeConfig(
+            quotas=quotas,
+            audit=AuditOptions(host.wall_ms) if self.is_operated else None,
             slots=self._slots,
             exclusive=False,
             limits=LIMITS,

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import fields, replace
 from typing import Final
 
-from tests.simulation.called.plan import any_plan_of
 from tests.simulation.history import Outcome, simulate
+from tests.simulation.kinds import any_plan_of
 from tests.simulation.plan import Plan, Profile, plan_to_json
 
 _VARIABLE: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d+(\.\d+)?")

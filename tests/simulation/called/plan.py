@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Final
 
-from tests.simulation.plan import FAULTS, Plan, PlannedFault, PlannedOperation, Profile, plan_of, words
+from tests.simulation.plan import FAULTS, Plan, PlannedFault, PlannedOperation, Profile, words
 
 CALLED_AGENTS: Final = ("upstream", "plain", "tools")
 """Agents with a server of their own: A2A with streams and idempotency keys, A2A without, MCP."""
@@ -46,11 +46,6 @@ CALLED_FAULTS: Final = {
 """Kinds of faults that strike called agents, by weight."""
 
 SEED_PREFIX: Final = "called "
-
-
-def any_plan_of(seed: object) -> Plan:
-    """The plan of a seed of either kind."""
-    return called_plan_of(seed) if str(seed).startswith(SEED_PREFIX) else plan_of(seed)
 
 
 def called_plan_of(seed: object) -> Plan:

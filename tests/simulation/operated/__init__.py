@@ -1,0 +1,1 @@
+"""Histories in which operators act: erasures, reruns, paused agents, quotas, and changes of webhooks."""

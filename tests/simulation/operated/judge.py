@@ -1,0 +1,179 @@
+"""Checker of histories with operators.
+
+| rule | what it says |
+|---|---|
+| erased | a task whose erasure was answered is gone, for good |
+| rerun | one request reruns a task once, and the new task is there |
+| paused | no turn of an agent begins in a process that has answered that it is paused |
+| quota | no principal ever has more live tasks than its quota, and a send is rejected only if it has as many |
+| webhooks | a removed webhook is told nothing more, and one that was added is told the end of its task |
+| audit | each answered call of an operator is in the audit log, whose chain has no gap |
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Final
+
+from tests.chaos.actions import BEGIN
+from tests.chaos.history import Acknowledged, Delivered, Entry, Got, Opened, Rejected, Sent
+from tests.chaos_checker.checker import StoredTask
+from tests.simulation.judge import Observed
+from tests.simulation.memory.tables import MemoryTables
+from tests.simulation.operated.callers import (
+    Erased,
+    Erasing,
+    HookChanged,
+    Operated,
+    Paused,
+    Rerun,
+    Resuming,
+)
+from tests.simulation.plan import Plan
+from tests.simulation.server import LIMITED_AGENT, LIVE_TASKS
+
+from dragoman.core.task import states
+
+ON_THE_WAY: Final = 0.05
+"""Seconds after an answer in which what was under way before may still arrive."""
+
+
+def judge_operated(plan: Plan, observed: Observed, tables: MemoryTables) -> list[str]:
+    """One line per broken rule."""
+    kinds = {fault.kind for fault in plan.faults}
+    is_prompt = not (plan.profile.slow_calls or plan.profile.failures or kinds)
+    return [
+        *_erased(observed),
+        *_reruns(observed),
+        *(_paused(observed) if is_prompt else ()),
+        *_quotas(observed.kept),
+        *(_rejections(observed) if is_prompt else ()),
+        *_webhooks(observed, is_prompt=is_prompt),
+        *_audit(observed.entries, tables),
+    ]
+
+
+def without_operators(observed: Observed) -> Observed:
+    """What the other checkers judge: without erased tasks, and webhooks that were added or removed."""
+    entries, actions, kept = observed
+    erased = {entry.task for entry in entries if isinstance(entry, Erasing)}
+    followers = {entry.follower for entry in entries if isinstance(entry, Opened) and entry.task in erased}
+    sends = {entry.op for entry in entries if isinstance(entry, Acknowledged) and entry.task in erased}
+    hooks = {entry.hook for entry in entries if isinstance(entry, HookChanged)}
+    left = []
+    for entry in entries:
+        is_erased = (
+            getattr(entry, "task", "") in erased
+            or getattr(entry, "follower", 0) in followers
+            or getattr(entry, "op", 0) in sends
+        )
+        if not is_erased and not (isinstance(entry, Delivered) and entry.hook in hooks):
+            left.append(replace(entry, hook=0) if isinstance(entry, Sent) and entry.hook in hooks else entry)
+    return Observed(
+        left,
+        [action for action in actions if action.task not in erased],
+        {id: task for id, task in kept.items() if id not in erased},
+    )
+
+
+def _erased(observed: Observed) -> Iterator[str]:
+    erased = {entry.task: entry.at for entry in observed.entries if isinstance(entry, Erased)}
+    for id, at in erased.items():
+        if id in observed.kept:
+            yield f"task {id}: erased at {at:.3f} s, and still there"
+    for entry in observed.entries:
+        if isinstance(entry, Got) and entry.at > erased.get(entry.task, entry.at) and not entry.reason:
+            yield f"task {entry.task}: erased at {erased[entry.task]:.3f} s, and read at {entry.at:.3f} s"
+
+
+def _reruns(observed: Observed) -> Iterator[str]:
+    found: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+    for entry in observed.entries:
+        if isinstance(entry, Rerun):
+            found[entry.task, entry.name].add(entry.again)
+    for (id, name), again in found.items():
+        if len(again) > 1:
+            yield f"task {id}: rerun {len(again)} times by the request {name}"
+        elif not again <= observed.kept.keys():
+            yield f"task {id}: rerun as {min(again)}, which is not there"
+
+
+def _paused(observed: Observed) -> Iterator[str]:
+    resumed = [(entry.at, entry.agent) for entry in observed.entries if isinstance(entry, Resuming)]
+    for entry in observed.entries:
+        if not isinstance(entry, Paused):
+            continue
+        until = min(at for at, agent in resumed if agent == entry.agent and at > entry.at)
+        for action in observed.actions:
+            task = observed.kept.get(action.task)
+            if (
+                action.text == BEGIN
+                and action.process == entry.process
+                and task is not None
+                and task.agent == entry.agent
+                and entry.at + ON_THE_WAY < action.at < until
+            ):
+                yield (
+                    f"task {action.task}: began at {action.at:.3f} s in {action.process}, which had answered at "
+                    f"{entry.at:.3f} s that agent {entry.agent} is paused"
+                )
+
+
+def _live(kept: Mapping[str, StoredTask]) -> list[tuple[float, float]]:
+    """When the tasks of the limited agent were live."""
+    return [
+        (task.times[0], task.times[1] if task.state in states.TERMINAL else float("inf"))
+        for task in kept.values()
+        if task.agent == LIMITED_AGENT
+    ]
+
+
+def _quotas(kept: Mapping[str, StoredTask]) -> Iterator[str]:
+    live = _live(kept)
+    for began, _ in live:
+        at_once = sum(start <= began < end for start, end in live)
+        if at_once > LIVE_TASKS:
+            yield f"{at_once} tasks were live at {began:.3f} s, and {LIVE_TASKS} may be"
+
+
+def _rejections(observed: Observed) -> Iterator[str]:
+    sent = {entry.op: entry for entry in observed.entries if isinstance(entry, Sent)}
+    live = _live(observed.kept)
+    for entry in observed.entries:
+        if not (isinstance(entry, Rejected) and entry.reason == "RateLimited"):
+            continue
+        asked = sent[entry.op].at
+        moments = [asked, *(start for start, _ in live if asked <= start <= entry.at)]
+        most = max(sum(start <= at <= end for start, end in live) for at in moments)
+        if most < LIVE_TASKS:
+            yield f"op {entry.op}: rejected at {entry.at:.3f} s, with {most} live tasks, and {LIVE_TASKS} may be"
+
+
+def _webhooks(observed: Observed, *, is_prompt: bool) -> Iterator[str]:
+    changes = {(entry.hook, entry.how): entry for entry in observed.entries if isinstance(entry, HookChanged)}
+    deliveries: defaultdict[int, list[Delivered]] = defaultdict(list)
+    for entry in observed.entries:
+        if isinstance(entry, Delivered):
+            deliveries[entry.hook].append(entry)
+    for (hook, how), change in changes.items():
+        task = observed.kept.get(change.task)
+        if how == "removed" and is_prompt:
+            late = [one for one in deliveries[hook] if one.at > change.at + ON_THE_WAY]
+            for one in late[:1]:
+                yield f"webhook {hook}: removed at {change.at:.3f} s, told event {one.sequence} at {one.at:.3f} s"
+        elif how == "added" and task is not None:
+            told = {one.sequence for one in deliveries[hook] if 200 <= one.status < 300}
+            if task.last not in told and change.at < task.times[1]:
+                yield f"webhook {hook}: added at {change.at:.3f} s, and never told event {task.last}, the last"
+
+
+def _audit(entries: Sequence[Entry], tables: MemoryTables) -> Iterator[str]:
+    numbers = [record.number for record in tables.audit]
+    if numbers != list(range(1, len(numbers) + 1)):
+        yield f"the audit log is numbered {numbers[:5]}…"
+    recorded = {value for record in tables.audit for value in record.entry.who.values()}
+    for entry in entries:
+        if isinstance(entry, Operated) and entry.name not in recorded:
+            yield f"{entry.call} {entry.name}: answered at {entry.at:.3f} s, and not in the audit log"
