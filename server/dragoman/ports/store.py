@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -262,10 +262,10 @@ class Store(Protocol):
     async def hourly_usage(self, query: HourlyUsageQuery) -> HourlyUsage:
         """Sums of the same figures by agent and hour, for the last core.daily_usage.KEPT_HOURS; and times of turns."""
 
-    async def steps(self, task: TaskRef, *, results: bool = False, only: StepRecord | None = None) -> list[StepRecord]:
+    async def steps(self, task: TaskRef, *, results: bool = False, only: Sequence[StepRecord] = ()) -> list[StepRecord]:
         """The steps by turn, the current one last, in the order of their start; `results`: only of the current one.
 
-        `only`: the stored step of the same turn, name and number, with its result.
+        `only`: the stored steps of the same turn, name and number, with their results.
         """
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 from tests.simulation.memory import usage
@@ -98,18 +98,18 @@ def sleeping_tasks(database: MemoryDatabase, until: int, limit: int) -> list[Tas
     return sorted(due, key=lambda record: record.wake_at)[:limit]
 
 
-def steps(database: MemoryDatabase, ref: TaskRef, results: bool, only: StepRecord | None) -> list[StepRecord]:
+def steps(database: MemoryDatabase, ref: TaskRef, results: bool, only: Sequence[StepRecord]) -> list[StepRecord]:
     """See dragoman.ports.Store."""
     rows = database.tasks.get(ref)
     if rows is None:
         return []
-    if only is not None:
-        found = rows.steps.get((only.turn, only.name, only.number))
-        return [] if found is None else [found]
+    wanted = {(step.turn, step.name, step.number) for step in only} or rows.steps
     order = sorted(
-        rows.steps.values(),
+        (step for key, step in rows.steps.items() if key in wanted),
         key=lambda step: (step.turn == CURRENT_TURN, step.turn, step.started, step.position, step.number),
     )
+    if only:
+        return order
     shown = []
     for step in order:
         result = step.result if results and step.turn == CURRENT_TURN else b""

@@ -176,7 +176,7 @@ class MemoryStore:
     async def ready_tasks(self, agents: Collection[str], limit: int, after: str = "") -> list[TaskRecord]:
         return await self._read(lambda: queries.ready_tasks(self.database, agents, limit, after))
 
-    async def steps(self, task: TaskRef, *, results: bool = False, only: StepRecord | None = None) -> list[StepRecord]:
+    async def steps(self, task: TaskRef, *, results: bool = False, only: Sequence[StepRecord] = ()) -> list[StepRecord]:
         return await self._read(lambda: queries.steps(self.database, task, results, only))
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:

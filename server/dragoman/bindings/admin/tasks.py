@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import Final
 from urllib.parse import quote
 
@@ -29,6 +31,7 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_CONTENTS_BYTES: Final = 1024 * 1024  # of steps in one response
+MAX_STEPS_READ: Final = 256  # steps that are read at once
 MAX_TEXT_CHARS: Final = 64 * 1024  # characters of a result that is shown
 
 MAX_EVENT_LIMIT: Final = 100
@@ -56,37 +59,21 @@ class TaskOperations:
         failure = explanation.failure if operator.is_operator else None
         queued = 0 if states.is_terminal(record.state) else max(record.last_received - record.last_delivered, 0)
         return fields.message_from(
-            ops.Explanation,
-            explanation,
-            record,
-            usage,
-            task_id=record.id,
-            scope=record.ref.owner.scope,
-            context_id=record.context,
-            state=states.name(record.state),
-            since=record.updated,
-            last_event=record.last_sequence,
-            queued_messages=queued,
-            pushes=map(push_config_message, explanation.pushes),
-            cost=usage.cost / BILLION,
-            delegated_cost=usage.delegated_cost / BILLION,
-            trace_id=explanation.trace,
-            failure=wk.Failure.FromString(failure.failure) if failure else None,
-            cause=failure.cause if failure else "",
-            trace_url=expand_trace_url(self.trace_url, explanation.trace, record.id),
+            ops.Explanation, explanation, record, usage, task_id=record.id, scope=record.ref.owner.scope,
+            context_id=record.context, state=states.name(record.state), since=record.updated,
+            last_event=record.last_sequence, queued_messages=queued, cost=usage.cost / BILLION,
+            delegated_cost=usage.delegated_cost / BILLION, pushes=map(push_config_message, explanation.pushes),
+            failure=wk.Failure.FromString(failure.failure) if failure else None, cause=failure.cause if failure else "",
+            trace_id=explanation.trace, trace_url=expand_trace_url(self.trace_url, explanation.trace, record.id),
             delegated=[
                 ops.DelegatedTask(
-                    task_id=one.id,
-                    agent=one.agent,
-                    scope=one.ref.owner.scope,
-                    state=states.name(one.state),
-                    created=created_of(one.ref.key),
-                    since=one.updated,
+                    task_id=one.id, agent=one.agent, scope=one.ref.owner.scope, state=states.name(one.state),
+                    created=created_of(one.ref.key), since=one.updated,
                 )
                 for one in explanation.delegated
                 if identity.may_call(one.ref.owner.scope, one.agent)
             ],
-        )
+        )  # fmt: skip
 
     async def list_events(self, _: OperatorCall, request: ops.ListEventsRequest) -> ops.ListEventsResponse:
         selection = fields.task_selection(request)
@@ -111,15 +98,18 @@ class TaskOperations:
     async def list_step_contents(
         self, _: OperatorCall, request: ops.ListStepContentsRequest
     ) -> ops.ListStepContentsResponse:
-        """Reads one step after the other: their results are large."""
+        """Reads steps in batches: their results are large, and many."""
         ref, steps = await self.runtime.maintenance.steps(fields.task_selection(request))
         if request.name:
             steps = [step for step in steps if (step.label, step.turn) == (request.name, request.turn)]
         response, left = ops.ListStepContentsResponse(), MAX_CONTENTS_BYTES
-        for listed in steps:
-            for step in await self.runtime.store.steps(ref, only=listed):
+        while steps:
+            sizes = accumulate(step.size for step in steps[:MAX_STEPS_READ])
+            count = max(bisect_right(list(sizes), MAX_CONTENTS_BYTES), 1) if left > 0 else len(steps)
+            batch, steps = steps[:count], steps[count:]
+            for step in await self.runtime.store.steps(ref, only=batch) if left > 0 else batch:
                 message = step_message(replace(step, result=b"", details=step.details if left > 0 else b""))
-                if step.result:
+                if step.size:
                     message.text.CopyFrom(_result_text(step) if left > 0 else ops.TaskStepText(omitted=step.size))
                 left -= message.ByteSize()
                 response.steps.append(message)

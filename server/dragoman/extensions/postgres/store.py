@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
@@ -280,7 +280,7 @@ class PostgresStore:
     async def hourly_usage(self, query: HourlyUsageQuery) -> HourlyUsage:
         return await self._database.read(daily_usage.read_hours, query)
 
-    async def steps(self, task: TaskRef, *, results: bool = False, only: StepRecord | None = None) -> list[StepRecord]:
+    async def steps(self, task: TaskRef, *, results: bool = False, only: Sequence[StepRecord] = ()) -> list[StepRecord]:
         return await self.blobs.steps(await self._database.read(steps.read_steps, task, results, only))
 
     async def sleeping_tasks(self, until: int, limit: int) -> list[TaskRecord]:

@@ -7,7 +7,7 @@ import hmac
 import logging
 import sqlite3
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from functools import partial
@@ -244,7 +244,7 @@ class SqliteStore:
         await self.writer.write_figures()
         return await self._read(daily_usage.read_hours, query)
 
-    async def steps(self, task: TaskRef, *, results: bool = False, only: StepRecord | None = None) -> list[StepRecord]:
+    async def steps(self, task: TaskRef, *, results: bool = False, only: Sequence[StepRecord] = ()) -> list[StepRecord]:
         return await self._read(self.blobs.steps, task, results, only)
 
     async def stats(self) -> StoreStats:

@@ -157,17 +157,23 @@ class StoreSteps:
         assert (past.turn, past.result, past.size) == (1, b"", 2)
         assert current == finished_step("search", result=b"2")
 
-    async def test_one_step_is_read_with_its_contents_also_of_an_earlier_turn(self, store: Store) -> None:
+    async def test_steps_are_read_with_their_contents_also_of_an_earlier_turn(self, store: Store) -> None:
         claimed = await running(store)
         await store.append(with_steps(claimed, finished_step("search"), finished_step("search", 2, 1, bytes(300_000))))
         await store.append(follow_up(claimed.record.ref, "and that"))
         await store.append(by_runner(claimed, status(states.COMPLETED), end=True))
         await store.append(replace(with_steps(claimed, finished_step("search", result=b"2")), last_delivered=2))
-        for listed, result in zip(await store.steps(claimed.record.ref), (b"{}", bytes(300_000), b"2"), strict=True):
-            whole = replace(finished_step("search", listed.number, listed.position, result), turn=listed.turn)
-            assert await store.steps(claimed.record.ref, only=listed) == [whole]
-        assert await store.steps(claimed.record.ref, only=finished_step("other")) == []
-        assert await store.steps(new_ref(), only=finished_step("search")) == []
+        listed = await store.steps(claimed.record.ref)
+        whole = [
+            replace(finished_step("search", step.number, step.position, result), turn=step.turn)
+            for step, result in zip(listed, (b"{}", bytes(300_000), b"2"), strict=True)
+        ]
+        assert await store.steps(claimed.record.ref, only=listed) == whole
+        for one, step in zip(listed, whole, strict=True):
+            assert await store.steps(claimed.record.ref, only=[one]) == [step]
+        assert await store.steps(claimed.record.ref, only=[listed[0], listed[2]]) == [whole[0], whole[2]]
+        assert await store.steps(claimed.record.ref, only=[finished_step("other")]) == []
+        assert await store.steps(new_ref(), only=[finished_step("search")]) == []
 
     async def test_steps_are_erased_with_their_task(self, store: Store) -> None:
         claimed = await running(store)

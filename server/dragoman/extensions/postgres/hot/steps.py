@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from asyncpg import Connection
@@ -29,7 +30,9 @@ SELECT {columns} FROM owners o JOIN steps s ON s.owner = o.owner
 WHERE o.scope = $1 AND o.principal = $2 AND s.task = $3 {only}
 ORDER BY s.turn = 0, s.turn, s.started, s.position, s.number
 """
-_ONLY: Final = "AND s.turn = $4 AND s.name = $5 AND s.number = $6"
+_ONLY: Final = """
+AND (s.turn, s.name, s.number) IN (SELECT * FROM unnest($4::bigint[], $5::text[], $6::bigint[]))
+"""
 _WITHOUT_RESULT: Final = STEP_COLUMNS.replace("result", "''::bytea").replace("details", "''::bytea")
 _WITH_RESULT: Final = STEP_COLUMNS.replace("result", f"CASE WHEN turn = {CURRENT_TURN} THEN result ELSE ''::bytea END")
 _SLEEPING_TASKS: Final = f"""
@@ -38,11 +41,14 @@ WHERE t.wake_at > 0 AND t.wake_at <= $1 ORDER BY t.wake_at LIMIT $2
 """
 
 
-async def read_steps(connection: Connection, ref: TaskRef, results: bool, only: StepRecord | None) -> list[StepRecord]:
+async def read_steps(
+    connection: Connection, ref: TaskRef, results: bool, only: Sequence[StepRecord]
+) -> list[StepRecord]:
     """See dragoman.ports.Store."""
     columns = STEP_COLUMNS if only else _WITH_RESULT if results else _WITHOUT_RESULT
     sql = _SELECT_STEPS.format(columns=columns, only=_ONLY if only else "")
-    values = (ref.owner.scope, ref.owner.principal, ref.key, *((only.turn, only.name, only.number) if only else ()))
+    keys = ([getattr(step, name) for step in only] for name in ("turn", "name", "number")) if only else ()
+    values = (ref.owner.scope, ref.owner.principal, ref.key, *keys)
     return [step_from_row(row) for row in await connection.fetch(sql, *values)]
 
 

@@ -213,7 +213,7 @@ class SqliteBlobRestorer(BlobRestorer):
         return found
 
     def steps(
-        self, connection: sqlite3.Connection, ref: TaskRef, results: bool, only: StepRecord | None
+        self, connection: sqlite3.Connection, ref: TaskRef, results: bool, only: Sequence[StepRecord]
     ) -> list[StepRecord]:
         found = task_tables.read_steps(connection, ref, results, only)
         for step in found:

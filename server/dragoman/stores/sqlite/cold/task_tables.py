@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from operator import attrgetter
 from typing import Final
 
 from dragoman.core.limits.quotas import MAX_DELEGATION_DEPTH, MAX_USAGE, Usage, UsageReport, usage_metadata
@@ -182,7 +184,7 @@ _SELECT_STEPS: Final = """
 SELECT {columns} FROM owners o JOIN steps s ON s.owner = o.owner
 WHERE o.scope = ? AND o.principal = ? AND s.task = ? {only} ORDER BY s.turn = 0, s.turn, s.started, s.position, s.number
 """
-_ONLY: Final = "AND s.turn = ? AND s.name = ? AND s.number = ?"
+_STEP_KEY: Final = attrgetter("turn", "name", "number")
 _WITHOUT_RESULT: Final = rows.STEP_COLUMNS.replace("result", "x''").replace("details", "x''")
 _WITH_RESULT: Final = rows.STEP_COLUMNS.replace("result", f"iif(turn = {CURRENT_TURN}, result, x'')")
 _SLEEPING_TASKS: Final = f"""
@@ -193,11 +195,12 @@ WHERE t.wake_at > 0 AND t.wake_at <= ? ORDER BY t.wake_at LIMIT ?
 
 
 def read_steps(
-    connection: sqlite3.Connection, ref: TaskRef, results: bool, only: StepRecord | None
+    connection: sqlite3.Connection, ref: TaskRef, results: bool, only: Sequence[StepRecord]
 ) -> list[StepRecord]:
     columns = rows.STEP_COLUMNS if only else _WITH_RESULT if results else _WITHOUT_RESULT
-    sql = _SELECT_STEPS.format(columns=columns, only=_ONLY if only else "")
-    values = (ref.owner.scope, ref.owner.principal, ref.key, *((only.turn, only.name, only.number) if only else ()))
+    keys = f"AND (s.turn, s.name, s.number) IN (VALUES {', '.join(['(?, ?, ?)'] * len(only))})" if only else ""
+    values = (ref.owner.scope, ref.owner.principal, ref.key, *chain.from_iterable(map(_STEP_KEY, only)))
+    sql = _SELECT_STEPS.format(columns=columns, only=keys)
     return [rows.step_from_row(row) for row in connection.execute(sql, values)]
 
 
