@@ -157,6 +157,13 @@ async def test_equal_failures_are_grouped_and_rerun_together(server: Server) -> 
     rerun.page_token = done.next_page_token
     done = await server.ops.RerunTasks(rerun, metadata=tuple(OLGA.items()))
     assert (done.matched, done.changed, done.next_page_token) == (1, 1, "")
+    again, other = (await failures(server)).groups
+    assert (again.cause, again.reruns.principal, again.reruns.count) == (first.cause, "olga", 3)
+    assert again.reruns.last.ToMilliseconds() >= first.last.ToMilliseconds()
+    assert not other.HasField("reruns")
+    await server.send("fail", BOB, f"{SCOPE}/agents/work")
+    (hidden,) = (await failures(server, TENANT_OPERATOR)).groups
+    assert (hidden.cause, hidden.HasField("reruns")) == (first.cause, False)
     for repeat_steps, skipped in ((False, 3), (True, 0)):  # the reruns failed alike, and were not rerun themselves
         again = bulk.RerunTasksRequest(filter={"cause": first.cause}, limit=100, repeat_steps=repeat_steps)
         done = await server.ops.RerunTasks(again, metadata=tuple(OLGA.items()))

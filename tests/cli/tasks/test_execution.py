@@ -88,6 +88,9 @@ def test_failures_are_listed_by_cause_and_rerun_by_it(dragoman: Run, served: Ser
     logged = dragoman("logs", "--agent", "breaks", "--no-follow", *at).out.splitlines()
     assert [one.partition("FAILED  ")[2] for one in logged] == ["LookupError: no one", "LookupError: no two"]
     assert dragoman("rerun", "--cause", cause, "--yes", *at).out == "2 tasks rerun\n"
+    (group,) = map(json.loads, dragoman("failures", "--json", *at).out.splitlines())
+    assert group["reruns"]["count"] == "2"
+    assert dragoman("failures", *at).out.split()[1:3] == ["2", "breaks"]
     eventually_blocking(lambda: dragoman("list", "--cause", cause, *at).out.count("\n") == 4)  # these failed, too
     assert dragoman("rerun", "--cause", cause, "--yes", *at).out == "2 tasks rerun, 2 skipped\n"
     assert dragoman("cancel", "--cause", "none", "--dry-run", *at).out == "0 tasks would be canceled\n"

@@ -12,9 +12,11 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
+from google.protobuf.json_format import MessageToJson, Parse
+
 from dragoman.bindings.admin import fields
 from dragoman.bindings.admin.actions import OperatorCall
-from dragoman.bindings.admin.task_lists import check_states, selection_search
+from dragoman.bindings.admin.task_lists import RERUNS_NAME, check_states, selection_search
 from dragoman.core.access.identity import Caller, Identity
 from dragoman.core.errors import A2AError, InvalidParams, TaskNotCancelable, TaskNotFound, UnsupportedOperation
 from dragoman.core.task import states
@@ -112,7 +114,10 @@ class TaskChanges:
             result = await self._rerun(operator.identity, record, request.request_id, request.repeat_steps)
             return None if result.repeated else result.record.id
 
-        return await self._change(operator.identity, request, _RERUN, rerun, ops.RerunTasksResponse())
+        response = await self._change(operator.identity, request, _RERUN, rerun, ops.RerunTasksResponse())
+        if request.filter.cause and response.changed:
+            await self._note_reruns(request.filter.cause, operator.identity.principal, response.changed)
+        return response
 
     async def erase_tasks(self, operator: OperatorCall, request: ops.EraseTasksRequest) -> ops.EraseTasksResponse:
         async def erase(record: TaskRecord) -> str | None:
@@ -167,6 +172,16 @@ class TaskChanges:
         request = repeated_request(record, first, name or IDS.uuid())
         return await self.runtime.operations.send.begin_task(call, request, steps)
 
+    async def _note_reruns(self, cause: str, principal: str, count: int) -> None:
+        """Stores that tasks of a group of failures were rerun."""
+        store, name, stored = self.runtime.store, RERUNS_NAME.format(cause), False
+        while not stored:  # another page of the same rerun may end at this moment
+            before = await store.key_values.get(name)
+            reruns = Parse(before or "{}", ops.FailureReruns())
+            reruns.last.FromMilliseconds(store.now())
+            reruns.principal, reruns.count = principal, reruns.count + count
+            stored = await store.key_values.compare_and_set(name, MessageToJson(reruns), expected=before)
+
     # ---- a page of tasks
 
     async def _change(
@@ -195,11 +210,8 @@ class TaskChanges:
                 except TaskNotFound:  # erased meanwhile
                     created = None
                 except A2AError as error:
-                    scope, reason = record.ref.owner.scope, error.message
-                    failure = fields.message_from(
-                        ops.TaskFailure, record, task_id=record.id, scope=scope, reason=reason
-                    )
-                    response.failures.append(failure)
+                    names = {"task_id": record.id, "scope": record.ref.owner.scope, "reason": error.message}
+                    response.failures.append(fields.message_from(ops.TaskFailure, record, **names))
                     return
             if created is None:
                 response.skipped += 1

@@ -11,6 +11,7 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from google.protobuf.json_format import Parse
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from dragoman.bindings.admin.actions import OperatorCall
@@ -35,6 +36,7 @@ WATCH_PAUSE: Final = 20
 MAX_SEARCH_TEXT: Final = 200
 MAX_SEARCH_ENTRIES: Final = 8
 MAX_FAILURES_COUNTED: Final = 100_000  # tasks of a group of failures that are counted
+RERUNS_NAME: Final = "reruns of {}"  # the name of the stored reruns of a cause
 FAILED_ONLY: Final = frozenset((states.FAILED,))
 _SEARCH_FIELDS: Final = (
     "principal", "states", "changed_since", "changed_before", "text", "metadata", "order", "page_token",
@@ -84,7 +86,12 @@ class TaskLists:
         groups = (await self.runtime.store.search(within_grants(operator.identity, query))).groups
         groups.sort(key=lambda group: (group.count, group.last.record.updated), reverse=True)
         shown = (_group_message(group, group.last.record) for group in groups[:limit])
-        return ops.ListFailuresResponse(groups=shown, more=len(groups) > limit or len(groups) == cursors.MAX_CAUSES)
+        more = len(groups) > limit or len(groups) == cursors.MAX_CAUSES
+        response = ops.ListFailuresResponse(groups=shown, more=more)
+        if not operator.identity.granted(SCOPE_GRANT_PREFIX):  # the reruns are those of all scopes
+            for group in response.groups:
+                Parse(await self.runtime.store.key_values.get(RERUNS_NAME.format(group.cause)) or "{}", group.reruns)
+        return response
 
     # ---- all principals
 
@@ -186,7 +193,7 @@ def _group_message(group: cursors.FailureGroup, record: TaskRecord) -> ops.Failu
     return message_from(
         ops.FailureGroup, group, group.last, record, task_id=record.id, last=record.updated,
         failure=wk.Failure.FromString(group.last.failure), first=group.first or record.updated,
-        count=max(group.count, 1), count_is_minimum=not group.is_exact,
+        count=max(group.count, 1), count_is_minimum=not group.is_exact, reruns=None,
     )  # fmt: skip
 
 

@@ -151,16 +151,12 @@ def expand_trace_url(template: str, trace_id: str, task_id: str) -> str:
 def _event_message(event: Event, v01_writer: json_v01.V01StreamWriter) -> ops.EncodedEvent:
     response = pb.StreamResponse.FromString(event.data)
     updates = json_v01.to_updates(response)
+    v01 = [orjson.dumps(v01_writer.write(one, event.ends and one is updates[-1])).decode() for one in updates]
     return ops.EncodedEvent(
-        sequence=event.sequence,
-        time=event_time(response),
+        sequence=event.sequence, time=event_time(response), text=text_format.MessageToString(response, as_utf8=True),
         v1_json=event_encoders.V1_STREAM_ENCODERS.json(event, False).decode(),
-        v03_json=b"".join(event_encoders.v03_results()(event, event.ends)).decode(),
-        v01_json=[
-            orjson.dumps(v01_writer.write(update, event.ends and update is updates[-1])).decode() for update in updates
-        ],
-        text=text_format.MessageToString(response, as_utf8=True),
-    )
+        v03_json=b"".join(event_encoders.v03_results()(event, event.ends)).decode(), v01_json=v01,
+    )  # fmt: skip
 
 
 def step_message(step: StepRecord) -> ops.TaskStep:
@@ -194,17 +190,11 @@ def push_config_message(push: PushRecord, attempts: Sequence[DeliveryAttempt] = 
     """The message for a push configuration, without its secrets: many put one into the query of the URL."""
     address, question_mark, _ = push.config.url.partition("?")
     return fields.message_from(
-        ops.PushConfig,
-        push,
-        push.config,
-        push.task.owner,
-        url=address + question_mark + ("..." if question_mark else ""),
-        state=f"PUSH_STATE_{push.state.name}",
-        delivered=max(push.last_delivered - push.given_up_events, 0),
-        last=push.last_sequence,
-        delivering=bool(push.session) and push.lag > 0,
+        ops.PushConfig, push, push.config, push.task.owner, state=f"PUSH_STATE_{push.state.name}",
+        url=address + question_mark + ("..." if question_mark else ""), last=push.last_sequence,
+        delivered=max(push.last_delivered - push.given_up_events, 0), delivering=bool(push.session) and push.lag > 0,
         next_attempt=push.due_at if push.lag and not push.session else 0,
         attempts=[
             fields.message_from(ops.PushAttempt, one, time=one.at, milliseconds=one.duration_ms) for one in attempts
         ],
-    )
+    )  # fmt: skip

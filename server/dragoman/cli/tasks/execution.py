@@ -46,7 +46,7 @@ async def list_failures(
     """Group failed tasks by what failed.
 
     For operators. The tasks of a group have the class of the exception and the function that raised it in common. The
-    columns are number of tasks, agent, time since the last and the first failure, name of the group, last failure.
+    columns are tasks, tasks rerun, agent, time since the last and the first failure, name of the group, last failure.
 
     **Example**: `dragoman failures --since 24h`, then `dragoman rerun --cause 4f1c2a9be0d37a55`
     """
@@ -58,6 +58,7 @@ async def list_failures(
         rows = [
             (
                 f"{group.count:,}{'+' * group.count_is_minimum}",
+                f"{group.reruns.count:,}" if group.reruns.count else "",
                 group.agent,
                 *(format_elapsed(now_ms() - at.ToMilliseconds()) for at in (group.last, group.first)),
                 group.cause,
@@ -65,7 +66,7 @@ async def list_failures(
             )
             for group in response.groups
         ]
-        out.table(("TASKS", "AGENT", "LAST", "FIRST", "CAUSE", "FAILURE"), rows, [states.FAILED] * len(rows))
+        out.table(("TASKS", "RERUN", "AGENT", "LAST", "FIRST", "CAUSE", "FAILURE"), rows, [states.FAILED] * len(rows))
         print_note("see a group with: dragoman list --cause CAUSE; repeat its tasks with: dragoman rerun --cause CAUSE")
     else:
         print_note("no failed tasks")

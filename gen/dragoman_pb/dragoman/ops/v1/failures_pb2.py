@@ -27,7 +27,7 @@ from ....dragoman.worker.v1 import worker_pb2 as dragoman_dot_worker_dot_v1_dot_
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64ragoman/ops/v1/failures.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1b\x64ragoman/ops/v1/tasks.proto\x1a\x1f\x64ragoman/worker/v1/worker.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"f\n\x13ListFailuresRequest\x12\x39\n\x06\x66ilter\x18\x01 \x01(\x0b\x32!.dragoman.ops.v1.ListTasksRequestR\x06\x66ilter\x12\x14\n\x05limit\x18\x02 \x01(\x05R\x05limit\"a\n\x14ListFailuresResponse\x12\x35\n\x06groups\x18\x01 \x03(\x0b\x32\x1d.dragoman.ops.v1.FailureGroupR\x06groups\x12\x12\n\x04more\x18\x02 \x01(\x08R\x04more\"\xac\x02\n\x0c\x46\x61ilureGroup\x12\x14\n\x05\x63\x61use\x18\x01 \x01(\tR\x05\x63\x61use\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x35\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x1b.dragoman.worker.v1.FailureR\x07\x66\x61ilure\x12\x17\n\x07task_id\x18\x04 \x01(\tR\x06taskId\x12\x14\n\x05\x63ount\x18\x05 \x01(\x03R\x05\x63ount\x12(\n\x10\x63ount_is_minimum\x18\x06 \x01(\x08R\x0e\x63ountIsMinimum\x12\x30\n\x05\x66irst\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05\x66irst\x12.\n\x04last\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04lastb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1e\x64ragoman/ops/v1/failures.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1b\x64ragoman/ops/v1/tasks.proto\x1a\x1f\x64ragoman/worker/v1/worker.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"f\n\x13ListFailuresRequest\x12\x39\n\x06\x66ilter\x18\x01 \x01(\x0b\x32!.dragoman.ops.v1.ListTasksRequestR\x06\x66ilter\x12\x14\n\x05limit\x18\x02 \x01(\x05R\x05limit\"a\n\x14ListFailuresResponse\x12\x35\n\x06groups\x18\x01 \x03(\x0b\x32\x1d.dragoman.ops.v1.FailureGroupR\x06groups\x12\x12\n\x04more\x18\x02 \x01(\x08R\x04more\"\xe4\x02\n\x0c\x46\x61ilureGroup\x12\x14\n\x05\x63\x61use\x18\x01 \x01(\tR\x05\x63\x61use\x12\x14\n\x05\x61gent\x18\x02 \x01(\tR\x05\x61gent\x12\x35\n\x07\x66\x61ilure\x18\x03 \x01(\x0b\x32\x1b.dragoman.worker.v1.FailureR\x07\x66\x61ilure\x12\x17\n\x07task_id\x18\x04 \x01(\tR\x06taskId\x12\x14\n\x05\x63ount\x18\x05 \x01(\x03R\x05\x63ount\x12(\n\x10\x63ount_is_minimum\x18\x06 \x01(\x08R\x0e\x63ountIsMinimum\x12\x30\n\x05\x66irst\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x05\x66irst\x12.\n\x04last\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04last\x12\x36\n\x06reruns\x18\t \x01(\x0b\x32\x1e.dragoman.ops.v1.FailureRerunsR\x06reruns\"s\n\rFailureReruns\x12.\n\x04last\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampR\x04last\x12\x1c\n\tprincipal\x18\x02 \x01(\tR\tprincipal\x12\x14\n\x05\x63ount\x18\x03 \x01(\x03R\x05\x63ountb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,5 +39,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTFAILURESRESPONSE']._serialized_start=250
   _globals['_LISTFAILURESRESPONSE']._serialized_end=347
   _globals['_FAILUREGROUP']._serialized_start=350
-  _globals['_FAILUREGROUP']._serialized_end=650
+  _globals['_FAILUREGROUP']._serialized_end=706
+  _globals['_FAILURERERUNS']._serialized_start=708
+  _globals['_FAILURERERUNS']._serialized_end=823
 # @@protoc_insertion_point(module_scope)

@@ -28,7 +28,7 @@ class ListFailuresResponse(_message.Message):
     def __init__(self, groups: _Optional[_Iterable[_Union[FailureGroup, _Mapping]]] = ..., more: bool = ...) -> None: ...
 
 class FailureGroup(_message.Message):
-    __slots__ = ("cause", "agent", "failure", "task_id", "count", "count_is_minimum", "first", "last")
+    __slots__ = ("cause", "agent", "failure", "task_id", "count", "count_is_minimum", "first", "last", "reruns")
     CAUSE_FIELD_NUMBER: _ClassVar[int]
     AGENT_FIELD_NUMBER: _ClassVar[int]
     FAILURE_FIELD_NUMBER: _ClassVar[int]
@@ -37,6 +37,7 @@ class FailureGroup(_message.Message):
     COUNT_IS_MINIMUM_FIELD_NUMBER: _ClassVar[int]
     FIRST_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    RERUNS_FIELD_NUMBER: _ClassVar[int]
     cause: str
     agent: str
     failure: _worker_pb2.Failure
@@ -45,4 +46,15 @@ class FailureGroup(_message.Message):
     count_is_minimum: bool
     first: _timestamp_pb2.Timestamp
     last: _timestamp_pb2.Timestamp
-    def __init__(self, cause: _Optional[str] = ..., agent: _Optional[str] = ..., failure: _Optional[_Union[_worker_pb2.Failure, _Mapping]] = ..., task_id: _Optional[str] = ..., count: _Optional[int] = ..., count_is_minimum: bool = ..., first: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    reruns: FailureReruns
+    def __init__(self, cause: _Optional[str] = ..., agent: _Optional[str] = ..., failure: _Optional[_Union[_worker_pb2.Failure, _Mapping]] = ..., task_id: _Optional[str] = ..., count: _Optional[int] = ..., count_is_minimum: bool = ..., first: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., last: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reruns: _Optional[_Union[FailureReruns, _Mapping]] = ...) -> None: ...
+
+class FailureReruns(_message.Message):
+    __slots__ = ("last", "principal", "count")
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    last: _timestamp_pb2.Timestamp
+    principal: str
+    count: int
+    def __init__(self, last: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., principal: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...
