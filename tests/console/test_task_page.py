@@ -158,7 +158,7 @@ async def test_the_page_has_a_title_and_sends_a_message_again(browser: str, tmp_
         await page.type("#message", "red")
         await page.click(".compose button", "Answer")
         await page.until("document.title === 'fail · completed · Dragoman'")
-        await page.click(".head button", "Send again")
+        await page.click(".head button", "Edit and send")
         await page.until("document.querySelector('.new #message')?.value === 'fail\\nfor me'")
         await page.until("document.title === 'New task · Dragoman'")
         await page.becomes("document.querySelector('.new :checked').value", "curious")

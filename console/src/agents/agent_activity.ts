@@ -5,6 +5,7 @@ import { sum } from "../shared/format";
 import type { AgentOverview, AgentPause, HourlyFigures, OpenTasks, Overview as OverviewMessage, ServedAgent, TurnTimes, WorkerAgent } from "../shared/messages";
 import { fetchMetrics, type Metrics } from "../shared/metrics";
 import { href } from "../shared/route";
+import { canOperate } from "../shared/sign_in";
 
 export const HOURS = 24;
 
@@ -161,4 +162,9 @@ export function hourHref({ start }: HourFigures, agent = ""): string {
 /** The list of an agent's tasks, or of all agents, in a state; `age`: an id of `AGES` in `tasks/filters.ts`. */
 export function taskListHref(agent: string, state: string, age = ""): string {
   return href(["tasks"], { agent, state, age });
+}
+
+/** The failures of the last day, of an agent or of all: operators see the causes, viewers the tasks. */
+export function failuresHref(agent: string): string {
+  return canOperate.value ? href(["failures"], { agent, age: "day" }) : taskListHref(agent, "FAILED", "day");
 }

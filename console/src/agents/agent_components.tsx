@@ -7,7 +7,7 @@ import { call, encodeSegment } from "../shared/api";
 import { ErrorMessage, TimeSince, Zero } from "../shared/components";
 import { formatCount, formatDuration, formatNumber, formatPercent, sum } from "../shared/format";
 import { canOperate } from "../shared/sign_in";
-import { endedTasks, HOURS, pausedByText, taskListHref, type AgentActivity, type HourFigures, type OpenTaskCount } from "./agent_activity";
+import { endedTasks, failuresHref, HOURS, pausedByText, taskListHref, type AgentActivity, type HourFigures, type OpenTaskCount } from "./agent_activity";
 
 type TimeColumn = readonly [name: string, time: (activity: AgentActivity) => number | undefined];
 
@@ -154,7 +154,7 @@ export function FailedCount({ agent, failed, all }: { agent: string; failed: num
   if (!failed) return <Zero />;
   return (
     <>
-      <a href={taskListHref(agent, "FAILED", "day")}>{formatNumber(failed)}</a> <small>{formatPercent(failed, all)}</small>
+      <a href={failuresHref(agent)}>{formatNumber(failed)}</a> <small>{formatPercent(failed, all)}</small>
     </>
   );
 }
@@ -163,12 +163,12 @@ export function FailedCount({ agent, failed, all }: { agent: string; failed: num
 export function ActivityFigures({ activity }: { activity: AgentActivity }) {
   const { turns, queue } = activity;
   const [failure, all] = [sum(activity.hours.map((hour) => hour.failed)), sum(activity.hours.map(endedTasks))];
-  const taskLink = (tasks: OpenTaskCount, state: string) => (tasks.count ? <a href={taskListHref(activity.id, state)}>{formatCount(tasks)}</a> : 0);
+  const taskLink = (tasks: OpenTaskCount, state: string) => (tasks.count ? <a href={taskListHref(activity.id, state)}>{formatCount(tasks)}</a> : <Zero />);
   const facts: readonly (readonly [string, ComponentChildren])[] = [
     ["in the queue", taskLink(activity.queued, "SUBMITTED")],
     ["running", taskLink(activity.running, "WORKING")],
     ["waiting for callers", taskLink(activity.waiting, "INPUT_REQUIRED")],
-    [`failed in ${HOURS} h`, failure ? <a href={taskListHref(activity.id, "FAILED", "day")}>{formatPercent(failure, all)}</a> : "0 %"],
+    [`failed in ${HOURS} h`, failure ? <a href={failuresHref(activity.id)}>{formatPercent(failure, all)}</a> : <Zero>0 %</Zero>],
     [`turn in ${HOURS} h, mean`, turns && formatDuration(turns.mean)],
     ["p50", turns && formatDuration(turns.p50)],
     ["p95", turns && formatDuration(turns.p95)],

@@ -12,6 +12,8 @@ import { helpIsOpen } from "./shortcuts";
 const GRANT_TEXTS: Record<string, string> = {
   operator: "operator: sees and changes the tasks of all principals",
   viewer: "viewer: sees the tasks of all principals",
+  auditor: "auditor: reads the audit log",
+  worker: "worker: connects workers, which run agents",
 };
 
 export function AccountMenu() {
@@ -58,7 +60,7 @@ export function AccountPage() {
           <FactList
             items={[
               ["Signed in as", <b>{account.principal}</b>],
-              ["Grants", account.grants.map((grant) => GRANT_TEXTS[grant] ?? grant).join("; ") || "none: your own tasks, with every agent"],
+              ["Grants", account.grants.length > 0 ? <ul>{account.grants.map((grant) => <li key={grant}>{GRANT_TEXTS[grant] ?? grant}</li>)}</ul> : "none: your own tasks, with every agent"],
             ]}
           />
           <p class="faint">The key is kept in this tab until it is closed or you sign out.</p>

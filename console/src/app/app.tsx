@@ -58,7 +58,7 @@ export function App() {
         </h1>
         <nav aria-label="Console">
           {NAVIGATION.filter((item) => item.sees?.value ?? true).map((item) => (
-            <a key={item.id} href={`#/${item.id}`} aria-current={current === item.id ? "page" : undefined}>
+            <a key={item.id} href={`#/${item.id}`} data-name={item.name} aria-current={current === item.id ? "page" : undefined}>
               <svg viewBox="0 0 20 20" aria-hidden="true">
                 <path d={item.icon} />
               </svg>

@@ -1,12 +1,11 @@
 // The conditions that need an operator: stuck tasks, failing or paused agents, absent workers, failing webhooks.
 
-import { endedTasks, pausedByText, taskListHref, type AgentActivity, type Overview } from "../agents/agent_activity";
+import { endedTasks, failuresHref, pausedByText, taskListHref, type AgentActivity, type Overview } from "../agents/agent_activity";
 import { call } from "../shared/api";
 import { formatCoarseDuration, formatCount, formatPercent, formatTimeSince, plural, sum } from "../shared/format";
 import { maxValue, type Metrics } from "../shared/metrics";
 import type { ListedTasks } from "../shared/messages";
 import { href } from "../shared/route";
-import { canOperate } from "../shared/sign_in";
 
 const MINUTE_MS = 60_000;
 
@@ -64,16 +63,13 @@ async function failingConcerns({ id, name, hours, pause }: AgentActivity, signal
   // Figures outlive their tasks: those that were erased need nobody.
   const since = new Date(last[0]?.start ?? 0).toISOString();
   const query = new URLSearchParams({ agent: id, state: "TASK_STATE_FAILED", changedSince: since, limit: "1" });
-  const { total = "0", totalIsMinimum } = await call<ListedTasks>(`operations/tasks?${query}`, { signal });
+  const { total = "0", totalIsMinimum, tasks } = await call<ListedTasks>(`operations/tasks?${query}`, { signal });
   const failed = totalIsMinimum ? counted : Math.min(counted, Number(total));
   if (!isFailing(failed)) return [];
-  const text = `${formatPercent(failed, all)} of ${plural(all, "task")} that ended in the last ${FAILING_HOURS} hours failed.`;
+  const reason = tasks?.[0]?.failureText; // for operators
+  const share = `${formatPercent(failed, all)} of ${plural(all, "task")} that ended in the last ${FAILING_HOURS} hours failed`;
+  const text = reason ? `${share}, the last one with ${reason}` : `${share}.`;
   return [{ kind: "bad", title: `${name} is failing`, text, link: failuresHref(id) }];
-}
-
-/** Operators see the causes; viewers see the tasks. */
-export function failuresHref(agent: string): string {
-  return canOperate.value ? href(["failures"], { agent, age: "day" }) : taskListHref(agent, "FAILED", "day");
 }
 
 function pausedConcerns(agent: AgentActivity): Concern[] {

@@ -4,6 +4,7 @@ import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import {
   endedTasks,
+  failuresHref,
   hourHref,
   HOURS,
   readOverview,
@@ -23,7 +24,7 @@ import { maxValue, type Metrics } from "../shared/metrics";
 import { AccessError, EmptyState, isAccessError, Page } from "../shared/page";
 import { usePolling } from "../shared/polling";
 import { href, replaceRoute, route } from "../shared/route";
-import { failuresHref, findConcerns, FAILING_HOURS, FAILING_TASKS, type Concern } from "./concerns";
+import { findConcerns, FAILING_HOURS, FAILING_TASKS, type Concern } from "./concerns";
 
 const POLL_INTERVAL_MS = 10_000;
 
@@ -168,7 +169,7 @@ function Tile({ name, value, link, children }: { name: string; value: string; li
   return (
     <a class="tile" href={link}>
       <span>{name}</span>
-      <b>{value}</b>
+      <b class={value === "0" ? "zero" : undefined}>{value}</b>
       <span class="faint">{children}</span>
     </a>
   );
@@ -193,7 +194,7 @@ function AgentsTable({ agents }: { agents: readonly AgentActivity[] }) {
             <th scope="col">Last {HOURS} h</th>
             <th scope="col">In the queue</th>
             <th scope="col">Running</th>
-            <th scope="col">Waiting for callers</th>
+            <th scope="col">Waiting</th>
             <th scope="col">Completed</th>
             <th scope="col">Failed</th>
             {OVERVIEW_TIMES.map(([name], index) => (

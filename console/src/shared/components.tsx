@@ -1,10 +1,10 @@
-// Components shared by the views: states, times, errors, tabs, values to copy.
+// Components shared by the views: states, times, errors, failures, tabs, values to copy.
 
 import type { ComponentChildren } from "preact";
 import { useRef, useState } from "preact/hooks";
 import { errorText } from "./api";
-import { formatIsoTime, formatTimeSince } from "./format";
-import { stateText } from "./messages";
+import { formatIsoTime, formatTimeOfDay, formatTimeSince } from "./format";
+import { stateText, type Failure } from "./messages";
 
 export function StateLabel({ state }: { state: string }) {
   const text = stateText(state);
@@ -37,6 +37,46 @@ export function ErrorMessage({ error }: { error: unknown }) {
     <p class="problem" role="alert">
       {errorText(error)}
     </p>
+  );
+}
+
+/** In narrower windows the frames are folded: the task has to stay in reach. */
+const WIDE_PX = 700;
+
+/** What is known of a failed attempt, of a turn or a step, besides its title. */
+export function FailureText({ failure: { step, attempt, ended, frames = [], causes = [] } }: { failure: Failure }) {
+  return (
+    <>
+      <p class="faint">
+        {step && (
+          <>
+            in step <b>{step}</b>,{" "}
+          </>
+        )}
+        attempt {attempt ?? 1}
+        {ended && `, ${formatTimeOfDay(ended)}`}
+      </p>
+      {frames.length > 0 && (
+        <details open={innerWidth >= WIDE_PX}>
+          <summary>Where it was raised</summary>
+          <ol class="frames" aria-label="Where it was raised, innermost first">
+            {frames.toReversed().map((frame, index) => (
+              <li key={index}>
+                <span class="faint" title={frame.file}>
+                  {frame.file.split("/").slice(-2).join("/")}:{frame.line} in <b>{frame.function}</b>
+                </span>
+                <pre>{frame.code}</pre>
+              </li>
+            ))}
+          </ol>
+        </details>
+      )}
+      {causes.map((cause) => (
+        <p key={cause} class="faint">
+          after {cause}
+        </p>
+      ))}
+    </>
   );
 }
 

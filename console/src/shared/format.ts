@@ -84,11 +84,11 @@ export function formatCost(value: number): string {
   return value.toLocaleString("en", { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 }
 
-/** A part of a whole: `3.2 %`; `<0.1 %` for less. */
+/** A part of a whole: `3.2 %`, `4.0 %`, `12 %`; `<0.1 %` for less. */
 export function formatPercent(part: number, whole: number): string {
   if (part === 0 || whole === 0) return "0 %";
   const value = (part / whole) * 100;
-  return value < 0.1 ? "<0.1 %" : `${Number(value.toFixed(value < 10 ? 1 : 0))} %`;
+  return value < 0.1 ? "<0.1 %" : `${value.toFixed(value < 10 ? 1 : 0)} %`;
 }
 
 /** A text without the marks of Markdown, which would be noise in one line. */

@@ -165,6 +165,16 @@ export interface FailureGroup {
   countIsMinimum?: boolean;
   first: string;
   last: string;
+  /** The task that failed last. */
+  taskId: string;
+  reruns?: FailureReruns;
+}
+
+/** When tasks of a group were rerun last, by whom, and how many in all. */
+export interface FailureReruns {
+  last?: string;
+  principal?: string;
+  count?: string;
 }
 
 export interface ListedTasks {

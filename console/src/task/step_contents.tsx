@@ -1,12 +1,11 @@
 // The contents of a durable step: arguments, result, failed attempts. They are loaded when the step is opened.
 
 import { ApiError, call, encodeSegment } from "../shared/api";
-import { ErrorMessage } from "../shared/components";
+import { ErrorMessage, FailureText } from "../shared/components";
 import { JsonContent, TextContent } from "../shared/content/text";
 import { formatBytes, formatNumber } from "../shared/format";
 import { failureTitle, type Explanation, type Json, type StepText, type TaskStep } from "../shared/messages";
 import { usePolling } from "../shared/polling";
-import { FailureText } from "./failure";
 
 interface StepContentsProps {
   /** The explanation of the task, with its principal. */

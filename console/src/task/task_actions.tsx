@@ -31,7 +31,7 @@ export function TaskActions({ tenant, id, state, firstMessage, principal }: Acti
       {isTerminal(state) && canOperate.value && <Rerun {...{ tenant, id, state, principal }} />}
       {isTerminal(state) && firstMessage && !principal && (
         <button type="button" onClick={sendAgain} title="Opens the form for a new task with this task's first message">
-          Send again
+          Edit and send
         </button>
       )}
     </div>
@@ -112,7 +112,7 @@ function Rerun({ tenant, id, state, principal }: Omit<ActionsProps, "firstMessag
   };
   return (
     <>
-      <button type="button" onClick={open}>
+      <button type="button" onClick={open} title="Starts a new task with the same first message; finished steps are kept">
         Rerun
       </button>
       <dialog ref={dialog} aria-labelledby="rerun-title" onClose={() => (error.value = undefined)}>

@@ -10,12 +10,14 @@ import { Menu, MenuItem } from "../shared/menu";
 import { STATES, type BulkResponse, type TaskFailure } from "../shared/messages";
 import { href } from "../shared/route";
 import { tenantOf, tenantQuery } from "../shared/tenant";
-import { filterTexts, listRequest, statesOf, type Filters } from "./filters";
+import { filterTexts, listRequest, parameters, statesOf, type Filters } from "./filters";
 import { countInStates, rowKey, type LoadedTasks, type TaskCount, type TaskRow } from "./listing";
 
 const PAGE_SIZE = 100; // the maximum of the server
 const SAMPLE_SIZE = 5;
 const MAX_SHOWN_FAILURES = 50;
+/** The filters for the tasks that a rerun began. */
+const NEW_TASKS = { age: "hour", order: "created" };
 
 interface BulkAction {
   id: "cancel" | "rerun" | "erase";
@@ -106,6 +108,7 @@ export function BulkActions({ selected, filters, loaded }: BulkActionsProps) {
           action={chosen.value.action}
           selected={chosen.value.rows}
           filters={filters}
+          failure={filters.cause && loaded.rows[0]?.statusText}
           sample={(chosen.value.rows ?? loaded.rows.filter((row) => appliesTo((chosen.value as { action: BulkAction }).action, row))).slice(0, SAMPLE_SIZE)}
           close={() => (chosen.value = undefined)}
         />
@@ -114,16 +117,36 @@ export function BulkActions({ selected, filters, loaded }: BulkActionsProps) {
   );
 }
 
-/** Reruns each failed task that the filters select, once. They failed with `failure`. */
-export function RerunFailed({ filters, number, failure }: { filters: Filters; number: TaskCount; failure: string }) {
+interface RerunFailedProps {
+  filters: Filters;
+  number: TaskCount;
+  /** With what they failed. */
+  failure: string;
+  onClose: () => void;
+}
+
+/** Reruns each failed task that the filters select, once. */
+export function RerunFailed({ filters, number, failure, onClose }: RerunFailedProps) {
   const open = useSignal(false);
   const action = actionsOn(["FAILED"]).find(({ id }) => id === "rerun") as BulkAction;
   return (
     <>
-      <button type="button" onClick={() => (open.value = true)}>
-        {title(action, number)}
+      <button type="button" aria-label={`${title(action, number)} that failed with ${failure}`} title={title(action, number)} onClick={() => (open.value = true)}>
+        Rerun
       </button>
-      {open.value && <BulkDialog action={action} selected={undefined} filters={filters} failure={failure} sample={[]} close={() => (open.value = false)} />}
+      {open.value && (
+        <BulkDialog
+          action={action}
+          selected={undefined}
+          filters={filters}
+          failure={failure}
+          sample={[]}
+          close={() => {
+            open.value = false;
+            onClose();
+          }}
+        />
+      )}
     </>
   );
 }
@@ -217,6 +240,13 @@ function BulkDialog({ action, selected, filters, failure, sample, close }: BulkD
         </>
       )}
       {state && <BulkResult action={action} state={state} total={total?.count ?? 0} />}
+      {state?.finished && action.id === "rerun" && state.changed > 0 && (
+        <p>
+          <a href={href(["tasks"], parameters({ ...NEW_TASKS, agent: filters.agent, scope: filters.scope }))} onClick={() => dialog.current?.close()}>
+            See the new {state.changed === 1 ? "task" : "tasks"}
+          </a>
+        </p>
+      )}
       <ErrorMessage error={error.value} />
       <div class="buttons">
         {!state && (

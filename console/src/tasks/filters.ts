@@ -47,6 +47,9 @@ export const STATE_TABS: readonly { id: string; name: string; states: readonly s
   ...STATES.map((state) => ({ id: state, name: capitalize(stateText(state)), states: [state] })),
 ];
 
+/** Characters of a failure in a filter. */
+const MAX_CAUSE_LENGTH = 80;
+
 const MINUTE_MS = 60_000;
 const HOUR_MS = 60 * MINUTE_MS;
 const DAY_MS = 24 * HOUR_MS;
@@ -175,8 +178,8 @@ export function metadataEntries(text: string): string[] {
     .filter((entry) => /^[^=]+=/.test(entry));
 }
 
-/** The active filters as texts, except for the state, which the tabs show. */
-export function filterTexts(filters: Filters): { name: FilterName; text: string }[] {
+/** The active filters as texts, except for the state, which the tabs show. `failure`: that of the cause, if it is known. */
+export function filterTexts(filters: Filters, failure = ""): { name: FilterName; text: string }[] {
   const texts: Partial<Record<FilterName, string>> = {
     agent: `Agent: ${agentName(filters.agent)}`,
     principal: `Principal: ${filters.principal}`,
@@ -184,7 +187,7 @@ export function filterTexts(filters: Filters): { name: FilterName; text: string 
     context: `Context: ${filters.context}`,
     age: `Changed ${ageOf(filters.age)?.name ?? filters.age}`,
     metadata: `Metadata: ${filters.metadata}`,
-    cause: `Failed in one way: ${filters.cause}`,
+    cause: `Cause: ${shorten(failure || filters.cause)}`,
   };
   return FILTER_NAMES.flatMap((name) => (filters[name] && texts[name] ? [{ name, text: texts[name] }] : []));
 }
@@ -201,6 +204,10 @@ export function listTitle(): string | undefined {
   const filters = filtersOf(route.value.query);
   const ofAgent = filters.agent ? ` of ${agentName(filters.agent)}` : "";
   return `${listHeading(filters)}${ofAgent}${filters.text ? ` with “${filters.text}”` : ""}`;
+}
+
+function shorten(text: string): string {
+  return text.length > MAX_CAUSE_LENGTH ? `${text.slice(0, MAX_CAUSE_LENGTH).trimEnd()}…` : text;
 }
 
 function capitalize(text: string): string {

@@ -1,6 +1,7 @@
 // The tasks that an operator selects in the list, and the bar that acts on them.
 
 import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect } from "preact/hooks";
 import { accessToken } from "../shared/api";
 import { formatCount, formatNumber } from "../shared/format";
@@ -58,10 +59,12 @@ interface SelectionBarProps {
   rows: readonly TaskRow[];
   filters: Filters;
   loaded: LoadedTasks;
+  /** What is offered while nothing is selected. */
+  children: ComponentChildren;
 }
 
 /** Selects all tasks of a filter, and acts on what is selected. Without a filter it appears with the first selected row. */
-export function SelectionBar({ selection, rows, filters, loaded }: SelectionBarProps) {
+export function SelectionBar({ selection, rows, filters, loaded, children }: SelectionBarProps) {
   const filtered = isFiltered(filters);
   const selected = selection.rows.length;
   if (selected === 0 && (!filtered || rows.length === 0)) return null;
@@ -83,6 +86,7 @@ export function SelectionBar({ selection, rows, filters, loaded }: SelectionBarP
           {filtered ? `Select all ${formatCount(loaded.total)}` : `Select all ${formatNumber(rows.length)} shown`}
         </button>
       )}
+      {selected === 0 && children}
     </div>
   );
 }

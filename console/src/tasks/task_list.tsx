@@ -8,7 +8,7 @@ import { accessToken, errorText } from "../shared/api";
 import { ErrorMessage } from "../shared/components";
 import { formatNumber, formatCount, plural } from "../shared/format";
 import { EmptyState } from "../shared/page";
-import { href, navigate, route, section, updateQuery } from "../shared/route";
+import { href, navigate, route, section, selectedTask, updateQuery } from "../shared/route";
 import { canOperate } from "../shared/sign_in";
 import { DEFAULT_SCOPE } from "../shared/tenant";
 import {
@@ -26,7 +26,7 @@ import {
   type FilterName,
   type Filters,
 } from "./filters";
-import { countInStates, PAGE_SIZE, rowsWithText, TaskListing, type LoadedTasks } from "./listing";
+import { countInStates, PAGE_SIZE, rowsWithText, TaskListing, type LoadedTasks, type TaskRow } from "./listing";
 import { canSelect, SelectionBar, useSelection } from "./selection";
 import { findTenant } from "./task_finder";
 import { TaskRows } from "./task_rows";
@@ -79,13 +79,16 @@ function FilteredList({ filters }: { filters: Filters }) {
         </div>
         <Search filters={filters} allPrincipals={allPrincipals} onError={(text) => (problem.value = text)} />
         <FilterFields filters={filters} loaded={loaded} />
-        <ActiveFilters filters={filters} />
-        {filters.state === "FAILED" && allPrincipals && canOperate.value && (
-          <a href={href(["failures"], parameters({ ...filters, state: "", cause: "" }))}>Group by what failed</a>
-        )}
+        <ActiveFilters filters={filters} failure={failureOf(filters, rows)} />
         <StateTabs filters={filters} loaded={loaded} />
       </header>
-      {selectable && loaded && <SelectionBar selection={selection} rows={rows} filters={filters} loaded={loaded} />}
+      {selectable && loaded && (
+        <SelectionBar selection={selection} rows={rows} filters={filters} loaded={loaded}>
+          {filters.state === "FAILED" && canOperate.value && (
+            <a href={href(["failures"], parameters({ ...filters, state: "", cause: "" }))}>Group by cause</a>
+          )}
+        </SelectionBar>
+      )}
       <ErrorMessage error={problem.value || listing.error.value} />
       <div class="scroll" aria-busy={!loaded}>
         {rows.length > 0 && <TaskRows rows={rows} filters={filters} scopes={loaded?.scopes ?? []} allPrincipals={allPrincipals} selection={selectable ? selection : undefined} />}
@@ -280,8 +283,13 @@ function FilterFields({ filters, loaded }: { filters: Filters; loaded: LoadedTas
   );
 }
 
-function ActiveFilters({ filters }: { filters: Filters }) {
-  const active = filterTexts(filters);
+/** With what the tasks of the filtered cause failed; empty if that is not known. */
+function failureOf({ cause }: Filters, rows: readonly TaskRow[]): string {
+  return (cause && rows[0]?.statusText) || "";
+}
+
+function ActiveFilters({ filters, failure }: { filters: Filters; failure: string }) {
+  const active = filterTexts(filters, failure);
   if (active.length === 0) return null;
   return (
     <ul class="chips" aria-label="Active filters">
@@ -314,7 +322,7 @@ function StateTabs({ filters, loaded }: { filters: Filters; loaded: LoadedTasks 
   const path = section.value === "tasks" ? route.value.path : ["tasks"];
   const others = Object.fromEntries(route.value.query);
   const bar = useRef<HTMLElement>(null);
-  useEffect(() => bar.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [filters.state]);
+  useEffect(() => bar.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" }), [filters.state, selectedTask.value === null, loaded === undefined]);
   return (
     <nav class="states" aria-label="States" ref={bar}>
       {tabs.map((tab) => {

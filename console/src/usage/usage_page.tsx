@@ -109,7 +109,7 @@ export function UsagePage() {
                 onClick={() => updateQuery({ measure: option.id === "tasks" ? "" : option.id })}
               >
                 <span>{option.name}</span>
-                <b>{option.formatTotal(total)}</b>
+                <b class={option.formatTotal(total) === "0" ? "zero" : undefined}>{option.formatTotal(total)}</b>
                 <span class="faint">{option.formatDetail(total)}</span>
               </button>
             ))}
