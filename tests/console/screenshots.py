@@ -7,9 +7,10 @@ import linecache
 import os
 import sys
 import tempfile
+from collections.abc import Callable
 from itertools import product
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import aiohttp
 from tests.console.browser import Page, find, launched, opened
@@ -60,9 +61,25 @@ REPORT: Final = (
 
 ORDERS: Final = ("4500018112", "4500018140", "none of them")
 AUTHORS_FILE: Final = "/app/agents/research.py"
+TRANSLATORS_FILE: Final = "/app/agents/translate.py"
 HOOK: Final = "https://erp.example/hooks/invoices"
+SHELVES: Final = {"Graz": "A 12"}
 ADDRESS: Final[list[str]] = []
 """The gRPC address of the server, for agents that call others."""
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def written_in(file: str) -> Callable[[Function], Function]:
+    """Gives a function a path like those of authors, which the pictures show."""
+
+    def rename(function: Function) -> Function:
+        linecache.cache[file] = (0, None, linecache.getlines(__file__), file)
+        function.__code__ = function.__code__.replace(co_filename=file)
+        return function
+
+    return rename
 
 
 @agent(
@@ -99,33 +116,52 @@ async def invoices(turn: Turn) -> None:
     await asyncio.Event().wait()
 
 
+@written_in(TRANSLATORS_FILE)
+def look_up_terms(text: str) -> None:
+    if text.startswith("Memo"):
+        raise TimeoutError(f"no answer from glossary.example within {len(text)} s")
+    if "ontract" in text:
+        raise AgentError("The glossary of legal terms cannot be read: quota exceeded, try again in 41 s")
+
+
+@written_in(AUTHORS_FILE)
+def open_archive() -> None:
+    raise AgentError("The archive is closed until Monday")
+
+
+@written_in(AUTHORS_FILE)
+def find_shelf(place: str) -> str:
+    return SHELVES[place]
+
+
 @agent(id="translate", name="Translate", description="Translates texts between 24 languages")
+@written_in(TRANSLATORS_FILE)
 async def translate(turn: Turn) -> str:
     turn.usage(tokens=40 * len(turn.text), cost=0.0003 * len(turn.text))
     await asyncio.sleep(0.3)
-    if "ontract" in turn.text:
-        raise AgentError("The glossary of legal terms cannot be read: quota exceeded, try again in 41 s")
+    look_up_terms(turn.text)
     return turn.text
 
 
 @agent(id="research", name="Research", description="Writes a report from several sources")
+@written_in(AUTHORS_FILE)
 async def research(turn: Turn) -> None:
     if turn.text == "letters":
-        raise AgentError("The archive is closed until Monday")
+        open_archive()
+    if turn.text.startswith("map of"):
+        await turn.step("find the shelf", find_shelf, turn.text.removeprefix("map of "))
     failures = [ConnectionError("the archive is overloaded, try again later")]
 
     async def read(seconds: float, text: str) -> str:
         await asyncio.sleep(seconds)
         return text
 
+    @written_in(AUTHORS_FILE)
     async def search_archive() -> str:
         if failures:
             raise failures.pop()
         return await read(0.5, "letters from 1871 to 1902 " * 90)
 
-    # The picture shows a path like that of an author's project.
-    linecache.cache[AUTHORS_FILE] = (0, None, linecache.getlines(__file__), AUTHORS_FILE)
-    search_archive.__code__ = search_archive.__code__.replace(co_filename=AUTHORS_FILE)
     topic = await turn.step("topic", lambda: turn.text)
     await turn.step("plan", read, 0.4, f"Read three sources about {topic}. " * 4)
     await asyncio.gather(*(turn.step("read", read, 0.3 * number, topic * 50 * number) for number in (1, 2, 3)))
@@ -251,6 +287,7 @@ async def take_figures(browser: str, folder: Path) -> None:
             await caller.send("research", {"text": "letters"})
         for topic in ("tides", "lighthouses"):
             await caller.send("research", {"text": topic}, wait=False)
+        await _fail(caller, http)
         pause = {"reason": "the glossary is being replaced"}
         async with http.post("/operations/agents/translate:pause", json=pause) as answer:
             assert answer.status == 200
@@ -259,6 +296,7 @@ async def take_figures(browser: str, folder: Path) -> None:
             (
                 ("console-overview", "overview", "2 oldest", 760),
                 ("console-agents", "agents", "p95", 480),
+                ("console-failures", "failures", "no answer from", 520),
                 ("console-usage", "usage?by=agent&measure=cost", "Invoices", 680),
             ),
         ):
@@ -267,7 +305,21 @@ async def take_figures(browser: str, folder: Path) -> None:
             await page.go("about:blank")
             await page.go(f"http://{app.http}/console#/{place}")
             await page.until(f"document.querySelector('.page').innerText.replace(/\\s+/g, ' ').includes({text!r})")
+            await page.run("document.querySelectorAll('.groups .opener')[2]?.click()")
             await _save(page, name, colors)
+
+
+async def _fail(caller: _Caller, http: aiohttp.ClientSession) -> None:
+    """Fails tasks of several causes, and reruns those of one."""
+    for text in ("The contract of the hall", "Contract 18", "Contract 19", "Memo 4", "Memo of 20 November", "Memo 5"):
+        await caller.send("translate", {"text": text})
+    for place in ("Lyon", "Graz-West", "Trieste"):
+        await caller.send("research", {"text": f"map of {place}"})
+    async with http.get("/operations/failures") as answer:
+        group = next(one for one in (await answer.json())["groups"] if one["agent"] == "translate")
+    request = {"filter": {"cause": group["cause"]}, "requestId": f"cause-{group['cause']}"}
+    async with http.post("/operations/tasks:rerun", json=request) as answer:
+        assert (await answer.json())["changed"] == group["count"]
 
 
 async def _save(page: Page, name: str, colors: str) -> None:

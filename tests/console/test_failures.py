@@ -60,7 +60,7 @@ async def test_four_clicks_lead_from_the_sign_in_to_the_rerun_of_a_cause(browser
         await page.see(f"the last one with {ERROR}", ".concerns")
         await page.click(".concerns a", "Shop is failing")
         await page.see(ERROR, f"{FIRST} th")
-        assert await cells(stage) == ["4", "–", "Shop"]
+        assert await cells(stage) == ["4", "\u2013", "Shop"]
         await page.see("in price · step find the price", f"{FIRST} small")
         await page.click(f"{FIRST} button", "Rerun")
         await page.see(ERROR, "dialog")

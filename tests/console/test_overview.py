@@ -96,9 +96,8 @@ async def test_what_is_stuck_or_fails_comes_first_and_links_to_its_tasks(browser
             await stage.put(f"fail {number}", "broken")
         await stage.to("#/overview")
         await page.see("Broken is failing", ".concerns")
-        await page.see(
-            "100 % of 3 tasks that ended in the last 3 hours failed, the last one with ValueError: broken", ".concerns"
-        )
+        share = "100 % of 3 tasks that ended in the last 3 hours failed"
+        await page.see(f"{share}, the last one with ValueError: broken", ".concerns")
         await page.becomes(CONCERNS, [["Broken is failing", "#/failures?agent=broken&age=day"]])
         # A receiver that was given up.
         stage.receivers.answer(url, then=answered(503))
