@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from pydantic import SecretStr
 from tests.console.served import Stage, staged
-from tests.console.test_looks import issues
+from tests.console.test_looks import TOO_WIDE, issues
 
 from dragoman import Turn, agent
 
@@ -88,7 +88,9 @@ async def test_a_group_opens_to_its_frames_and_leads_to_its_tasks(browser: str, 
         task = await fail(stage)
         await page.type(".sign-in input", KEY)
         await page.click(".sign-in button.primary")
-        await stage.to("#/failures")
+        await page.see(ERROR, ".list tbody")
+        await page.press("f")
+        await page.until("location.hash === '#/failures'")
         await page.see(ERROR, f"{FIRST} .opener")
         await page.run("document.querySelector('.opener').focus()")
         await page.press("Enter")
@@ -97,6 +99,10 @@ async def test_a_group_opens_to_its_frames_and_leads_to_its_tasks(browser: str, 
         await page.press("Enter")
         await page.becomes("document.querySelectorAll('.contents').length", 0)
         await page.press("Enter")
+        for width in (320, 820, 2560):
+            await page.view(width, 700)
+            assert await page.run(TOO_WIDE) == [], width
+            assert await issues(page, "target-size", "scrollable-region-focusable") == []
         await page.click(".contents a", "See the 4 tasks")
         await page.becomes("document.querySelectorAll('.list tbody tr').length", 4)
         await page.see(f"Cause: {ERROR}", ".chips")
