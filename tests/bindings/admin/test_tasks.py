@@ -220,6 +220,17 @@ async def test_the_list_of_steps_has_no_contents(server: Server) -> None:
     assert not any(step.details.input or step.details.failures or step.HasField("text") for step in listed.steps)
 
 
+@pytest.mark.parametrize("most", [1, 2, 3])
+async def test_contents_are_read_in_batches_and_keep_their_order(
+    server: Server, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    task = await server.send("go")
+    at_once = await contents(server, task)
+    assert [step.name for step in at_once] == list(STEP_RESULTS)
+    monkeypatch.setattr(tasks, "MAX_STEPS_READ", most)
+    assert await contents(server, task) == at_once
+
+
 async def test_contents_behind_the_first_mebibyte_are_left_out(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tasks, "MAX_CONTENTS_BYTES", 1)
     task = await server.send("go")
