@@ -15,8 +15,7 @@ import orjson
 
 from dragoman.wire.json import remote_values
 
-ANSWER: Final = "answer"
-"""The property of a question that is answered with one value."""
+ANSWER: Final = "answer"  # the property of a question that is answered with one value
 
 _YES_OR_NO: Final = re.compile(r"\b(yes or no|yes/no|y/n)\b", re.IGNORECASE)
 _LINK: Final = re.compile(r"\bhttps?://[^\s<>\"'`)\]]+", re.IGNORECASE)
@@ -37,12 +36,10 @@ Part = Mapping[str, Any]
 class Form:
     """How a question is answered."""
 
-    schema: Mapping[str, Any]
-    """The JSON schema of the answer: a flat object of texts, numbers, booleans and choices."""
+    schema: Mapping[str, Any]  # the JSON schema of the answer: a flat object of texts, numbers, booleans and choices
     kind: Literal["text", "fields", "json"]
     """The answer is the text of the one property, the object as data, or JSON in the text of the one property."""
-    refusal: str = ""
-    """The text that declines, where the question itself offers one."""
+    refusal: str = ""  # the text that declines, where the question itself offers one
 
 
 def _one_value(schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -103,12 +103,7 @@ class AgentOptions(TypedDict, total=False):
     retention: RetentionLike | None
 
 
-_FLAGS: Final[Mapping[str, bool]] = {
-    "default": False,
-    "streaming": True,
-    "direct": False,
-    "cancelable": True,
-}
+_FLAGS: Final[Mapping[str, bool]] = {"default": False, "streaming": True, "direct": False, "cancelable": True}
 """Arguments that are True or False, with their defaults."""
 
 

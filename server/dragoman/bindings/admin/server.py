@@ -18,7 +18,7 @@ from dragoman.core.access.caller_credentials import ApiKey
 from dragoman.core.access.identity import SCOPE_GRANT_PREFIX, Identity
 from dragoman.core.access.signing_keys import SigningKey, SigningKeyState
 from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied
-from dragoman.ports import SigningKeys, UpstreamRegistry, UpstreamStatus, WorkerHub
+from dragoman.ports import SigningKeys, UpstreamRegistry, UpstreamStatus, WorkerHub, WorkerStatus
 from dragoman.runtime import Runtime
 from dragoman.runtime.maintenance.api_keys import ApiKeyService
 from dragoman.runtime.maintenance.pauses import AgentPause
@@ -35,19 +35,16 @@ class AgentOperations:
     upstream_registry: UpstreamRegistry
 
     async def list_agents(self, _: OperatorCall, request: ops.ListAgentsRequest) -> ops.ListAgentsResponse:
-        return ops.ListAgentsResponse(
-            agents=[
-                message_from(
-                    ops.Agent,
-                    spec,
-                    root=spec.id == self.cards.root,
-                    card_url=self.cards.card_url(spec.id, None),
-                    threads_left_behind=self.runtime.scheduler.leaked_threads(spec.id),
-                    pause=_pause_message(self.runtime.scheduler.pauses.by_agent.get(spec.id)),
-                )
-                for spec in self.cards.sorted_agents()
-            ]
-        )
+        scheduler = self.runtime.scheduler
+        agents = [
+            message_from(
+                ops.Agent, spec, root=spec.id == self.cards.root, card_url=self.cards.card_url(spec.id, None),
+                threads_left_behind=scheduler.leaked_threads(spec.id),
+                pause=_pause_message(scheduler.pauses.by_agent.get(spec.id)),
+            )
+            for spec in self.cards.sorted_agents()
+        ]  # fmt: skip
+        return ops.ListAgentsResponse(agents=agents)
 
     async def pause_agent(self, operator: OperatorCall, request: ops.PauseAgentRequest) -> ops.PauseAgentResponse:
         _check_pause(operator.identity, request.agent)
@@ -67,13 +64,7 @@ class AgentOperations:
         return ops.ListWorkersResponse(
             agents=[
                 message_from(
-                    ops.WorkerAgent,
-                    status,
-                    seen=status.last_seen,
-                    workers=[
-                        message_from(ops.Worker, one, free=one.free_turns, running=one.running_turns)
-                        for one in status.workers
-                    ],
+                    ops.WorkerAgent, status, seen=status.last_seen, workers=map(_worker_message, status.workers)
                 )
                 for status in self.worker_hub.list_agents()
             ]
@@ -89,12 +80,9 @@ class AgentOperations:
 
     async def add_upstream(self, _: OperatorCall, request: ops.AddUpstreamRequest) -> ops.AddUpstreamResponse:
         table: dict[str, Any] = {
-            "url": request.url,
-            "id": request.id,
-            "prefix": request.prefix,
-            "headers": dict(request.headers),
+            "url": request.url, "id": request.id, "prefix": request.prefix, "headers": dict(request.headers),
             "time_limit": request.time_limit.seconds + request.time_limit.nanos / 1e9,
-        }
+        }  # fmt: skip
         if request.turns:
             table["turns"] = request.turns
         try:
@@ -125,6 +113,10 @@ def _check_pause(identity: Identity, agent: str) -> None:
 
 def _pause_message(pause: AgentPause | None) -> ops.AgentPause | None:
     return message_from(ops.AgentPause, pause) if pause else None
+
+
+def _worker_message(status: WorkerStatus) -> ops.Worker:
+    return message_from(ops.Worker, status, free=status.free_turns, running=status.running_turns)
 
 
 def _upstream_message(status: UpstreamStatus) -> ops.Upstream:

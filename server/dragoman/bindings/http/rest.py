@@ -212,10 +212,7 @@ class RestExchange(HttpExchange):
             body = cached_encoding(response, (codec, self._base64_files), lambda: codec.encode(message()))
         else:
             body = self._format.encode(message())
-        headers = {
-            "Content-Type": media_type(self.request, route.dialect),
-            **self.activation_headers(),
-        }
+        headers = {"Content-Type": media_type(self.request, route.dialect), **self.activation_headers()}
         self.status = 200
         return Response(200, headers, body)
 

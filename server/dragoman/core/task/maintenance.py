@@ -70,8 +70,7 @@ class TaskSelection:
 
     task: str = ""  # a task id as clients see it
     context: str = ""
-    principal: str = ""
-    """Who created the task, or the conversation that it is stored under."""
+    principal: str = ""  # who created the task, or the conversation that it is stored under
     older_than: int = 0
     """Minimum age of the status in milliseconds, by the store's clock. Alone it selects terminal tasks only."""
     scope: str = ""
@@ -151,8 +150,7 @@ class ErasureReceipt:
     reason: str
     selection: str
     began: int
-    ended: int
-    """Milliseconds since the epoch."""
+    ended: int  # milliseconds since the epoch
     counts: ErasureCounts
     digest: str  # see `task_ids_digest`
 
@@ -206,12 +204,10 @@ def rows_within_limit(rows: Sequence[tuple[int, int, int]], limit: int) -> Seque
 class StorageOptions:
     """When rows are merged, when logs are truncated (0 is never), and how large responses become."""
 
-    compact_after_rows: int = 256
-    """Number of rows added to a running task's artifacts after which they are merged."""
+    compact_after_rows: int = 256  # number of rows added to a running task's artifacts after which they are merged
     truncate_log_after: float = 86400.0
     """Seconds after the end of a task at which all but the last events of its log are dropped."""
-    inline_bytes: int = 16 * 1024 * 1024
-    """Bytes of large contents in one response; the rest is returned as links."""
+    inline_bytes: int = 16 * 1024 * 1024  # bytes of large contents in one response; the rest is returned as links
 
 
 DEFAULT_STORAGE_OPTIONS: Final = StorageOptions()

@@ -63,16 +63,11 @@ class TaskRange:
 class SelectionSql:
     """The SQL of a store that selects tasks, where stores differ."""
 
-    by_id: str
-    """Selects the owner's number and key of tasks with the id ?1, of which ?2 is the key."""
-    of_context: Sequence[tuple[str, str]]
-    """Conditions and indexes that together find every task of a context."""
-    blob_size: str
-    """The bytes of a large part: a row of `blobs b`."""
-    inactive: str = "state > 2"
-    """The condition of the index of tasks that have ended or wait for their caller."""
-    in_context: str = "visible"
-    """The condition of the index of contexts."""
+    by_id: str  # selects the owner's number and key of tasks with the id ?1, of which ?2 is the key
+    of_context: Sequence[tuple[str, str]]  # conditions and indexes that together find every task of a context
+    blob_size: str  # the bytes of a large part: a row of `blobs b`
+    inactive: str = "state > 2"  # the condition of the index of tasks that have ended or wait for their caller
+    in_context: str = "visible"  # the condition of the index of contexts
     inactive_index: str = ""
     join: str = "JOIN"
 

@@ -53,17 +53,12 @@ class RestoreResult:
     """Counts of a restored store."""
 
     tasks: int
-    running: int
-    """Tasks that were running in the backup: they end as FAILED at the next start."""
-    copied_at: int
-    """When the backup was taken, in milliseconds since the epoch; 0 when unknown."""
+    running: int  # tasks that were running in the backup: they end as FAILED at the next start
+    copied_at: int  # when the backup was taken, in milliseconds since the epoch; 0 when unknown
     epoch: str
-    previous_epoch: str
-    """The epoch of the store that was backed up."""
-    pushes: int = 0
-    """Push configurations that continue from their cursor in the backup."""
-    missing_blobs: int = 0
-    """Large parts whose files the backup does not have: readers get a link without content."""
+    previous_epoch: str  # the epoch of the store that was backed up
+    pushes: int = 0  # push configurations that continue from their cursor in the backup
+    missing_blobs: int = 0  # large parts whose files the backup does not have: readers get a link without content
 
 
 def blob_folder(store: Path) -> Path:

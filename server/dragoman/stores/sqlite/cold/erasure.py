@@ -33,10 +33,7 @@ from dragoman.stores.sqlite.reads import owner_number
 SELECTION: Final = SelectionSql(
     by_id="SELECT t.owner, t.task FROM owners o CROSS JOIN tasks t ON t.owner = o.owner AND t.task = ?2"
     " UNION SELECT owner, task FROM tasks WHERE alias AND id = ?1",
-    of_context=(
-        ("t.listed = 0", "tasks_unlisted"),
-        ("t.listed", "tasks_by_context"),
-    ),
+    of_context=(("t.listed = 0", "tasks_unlisted"), ("t.listed", "tasks_by_context")),
     blob_size="b.size",
     inactive="state > 2 AND listed",
     in_context="listed",
