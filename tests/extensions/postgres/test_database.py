@@ -260,15 +260,18 @@ async def test_readers_beyond_the_pool_get_an_error_in_time(own_postgres: Server
     await store.close()
 
 
-async def test_a_lock_that_is_held_for_too_long_is_an_error(store: PostgresStore, postgres_url: str) -> None:
-    """The server ends the statement that waits for it, too."""
+async def test_a_lock_that_is_held_for_too_long_is_named_by_the_error(
+    store: PostgresStore, postgres_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PostgreSQL ends the statement before our deadline, which would say that it does not respond."""
     claimed = await running(store)
     impatient = await open_store(postgres_url, statement_timeout=SHORT_TIMEOUT)
     blocker = await asyncpg.connect(postgres_url)
     async with blocker.transaction():
         await blocker.execute("SELECT 1 FROM tasks FOR UPDATE")
-        with pytest.raises(Unavailable, match="this request was not done"):
+        with pytest.raises(Unavailable, match=r"waits for a lock of another session; .* this request was not done"):
             await impatient.append(Append(task=claimed.record.ref, guard=Exists()))
+        assert "a batch of 1 writes failed: canceling statement due to lock timeout: another session has" in caplog.text
         waits = "SELECT count(*) FROM pg_locks WHERE NOT granted"
         async with asyncio.timeout(60):
             while (await execute(postgres_url, waits))[0][0]:  # noqa: ASYNC110 - another process's event

@@ -152,6 +152,7 @@ def test_every_row_is_of_a_code_that_exists(code: str) -> None:
         (asyncpg.CannotConnectNowError("x"), Verdict.LOST),
         (asyncpg.TooManyConnectionsError("x"), Verdict.LOST),
         (asyncpg.ReadOnlySQLTransactionError("x"), Verdict.LOST),
+        (asyncpg.FeatureNotSupportedError("x"), Verdict.LOST),
         (asyncpg.ConnectionDoesNotExistError("x"), Verdict.LOST),
         (asyncpg.TransactionTimeoutError("x"), Verdict.LOST),
         (asyncpg.StatementCompletionUnknownError("x"), Verdict.LOST),
@@ -182,6 +183,13 @@ def test_an_error_is_repeated_or_unavailable_or_a_fault(error: BaseException, ve
     assert isinstance(failure, StoreFault if verdict is Verdict.FAULT else Unavailable)
     assert failure.__cause__ is error  # and, by its type, another one
     assert "x" not in str(failure).split()  # no text of the database for callers
+
+
+@pytest.mark.parametrize("kind", [asyncpg.UndefinedObjectError, asyncpg.CantChangeRuntimeParamError])
+def test_an_option_that_postgresql_rejects_is_explained_with_those_that_it_accepts(kind: type[Exception]) -> None:
+    text = explain(kind('unrecognized configuration parameter "sslmod"'))
+    assert text.startswith('unrecognized configuration parameter "sslmod": an option of --store after the ? is host, ')
+    assert "sslmode, sslcert, " in text
 
 
 def test_a_code_that_the_driver_does_not_know_is_decided_by_its_class() -> None:

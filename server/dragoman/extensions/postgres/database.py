@@ -45,6 +45,9 @@ MIGRATION_LOCK: Final = 0x647261676F6D616E
 WRITE_LOCK: Final = MIGRATION_LOCK + 1
 STATEMENT_TIMEOUT: Final = 5.0
 """Default seconds for one statement, for a connection attempt, and until a connection of the pool is free."""
+LOCK_SHARE: Final = 0.8
+"""The part of that time for which a statement waits for a lock: the server's error, which names the reason, has to
+arrive before the deadline on this side."""
 MAINTENANCE_TIMEOUT: Final = 60.0
 """The same for compaction and erasure: a statement may touch many rows, and no caller waits for it."""
 UNKNOWN_COMMIT_TIMEOUT: Final = 300.0
@@ -134,12 +137,12 @@ def server_settings(timeout: float) -> dict[str, str]:
     `statement_timeout` is off, whatever the role's is: every statement has a deadline on this side, and during a COMMIT
     it would end the wait for a synchronous standby as if that had answered.
     """
-    milliseconds = str(round(timeout * 1000))
+    milliseconds = round(timeout * 1000)
     return {
         "default_transaction_isolation": "read committed",
         "statement_timeout": "0",
-        "lock_timeout": milliseconds,
-        "idle_in_transaction_session_timeout": milliseconds,
+        "lock_timeout": str(max(round(milliseconds * LOCK_SHARE), 1)),
+        "idle_in_transaction_session_timeout": str(milliseconds),
     }
 
 

@@ -36,6 +36,11 @@ class CommitOutcomeUnknown(Exception):
 
 _MISCONFIGURED: Final = "cannot be used by this server"
 _DAMAGED: Final = "fails to read or write its data"
+_OPTION: Final = (
+    "an option of --store after the ? is host, port, user, database, passfile, target_session_attrs, sslmode, sslcert, "
+    "sslkey, sslpassword, sslrootcert, sslcrl, ssl_min_protocol_version, ssl_max_protocol_version, krbsrvname, gsslib, "
+    "or a setting that PostgreSQL lets a session choose, such as application_name or search_path"
+)
 _POOLER: Final = "a pooler in between drops prepared statements; set --postgres-pooler"
 
 ERROR_TABLE: Final[Mapping[str | type[BaseException], ErrorRow]] = {
@@ -43,6 +48,9 @@ ERROR_TABLE: Final[Mapping[str | type[BaseException], ErrorRow]] = {
     # Statements, values and states that our code got wrong, warnings and features that it does not use.
     **dict.fromkeys(("01", "02", "03", "09", "0A", "0B", "0F", "0L", "0P", "0Z", "10", "20", "21", "22", "23"), FAULT),
     **dict.fromkeys(("24", "25", "27", "2B", "2D", "2F", "34", "38", "39", "3B", "42", "44", "54", "HV", "P0"), FAULT),
+    "0A000": ErrorRow(  # for the BEGIN of a write: a host that was the primary is a standby now
+        Verdict.LOST, "is read-only", "it is a standby, or lacks a feature that this server needs; use the primary"
+    ),
     "08": ErrorRow(Verdict.LOST, advice="the connection to it broke; check the network, its log, and a pooler"),
     "25006": ErrorRow(Verdict.LOST, "is read-only", "it is read-only; use the primary"),
     "25P03": ErrorRow(Verdict.LOST, advice="it ended an idle transaction; this process was paused for too long"),
@@ -63,6 +71,7 @@ ERROR_TABLE: Final[Mapping[str | type[BaseException], ErrorRow]] = {
         _MISCONFIGURED,
         "this user lacks a permission; it has to own the tables, or GRANT it CREATE and USAGE on the schema",
     ),
+    "42704": ErrorRow(Verdict.REFUSED, _MISCONFIGURED, _OPTION),
     "42P01": ErrorRow(Verdict.REFUSED, _MISCONFIGURED, "a table is missing; check the search_path of this user"),
     "42P05": ErrorRow(Verdict.FAULT, advice=_POOLER),
     "53": ErrorRow(Verdict.REFUSED, "lacks resources", "it lacks resources; see its log"),
@@ -74,7 +83,12 @@ ERROR_TABLE: Final[Mapping[str | type[BaseException], ErrorRow]] = {
         Verdict.LOST, advice="it accepts no more connections; lower --postgres-connections, or use a pooler"
     ),
     "55": ErrorRow(Verdict.REFUSED, "cannot do this now", "an object is in use or not in the state that is needed"),
-    "55P03": ErrorRow(Verdict.BLOCKED, advice="another session has held a lock for too long; see pg_locks"),
+    "55P02": ErrorRow(Verdict.REFUSED, _MISCONFIGURED, _OPTION),
+    "55P03": ErrorRow(
+        Verdict.BLOCKED,
+        "waits for a lock of another session",
+        "another session has held a lock for too long; see pg_locks and pg_blocking_pids(), and end that session",
+    ),
     "57": ErrorRow(Verdict.REPEAT, "was interrupted", "an operator interrupted it"),
     "57014": ErrorRow(
         Verdict.REPEAT,
