@@ -6,14 +6,17 @@ import shutil
 import socket
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.certificates import Authority, write
+from tests.runtime.unavailable_store import UnavailableStore
 from tests.telemetry.test_metrics import serving
 from typer.testing import CliRunner
 
 from dragoman.cli import cli
 from dragoman.client.calls import Client, message
+from dragoman.core.errors import Unavailable
 from dragoman.ports.extension import ServerExtension
 from dragoman.settings.extensions import FoundExtension, install_command
 from dragoman.settings.settings import Settings
@@ -41,6 +44,21 @@ async def test_a_store_with_tasks_passes_all_checks(tmp_path: Path) -> None:
     assert findings["tasks"].found == "2 can be read"
     assert findings["clock"].level == findings["--http"].level == findings["agents"].level == "ok"
     assert "2 tasks" in findings["store"].found
+
+
+async def test_a_store_that_takes_no_writes_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store: Any = UnavailableStore(tmp_path / "tasks.db")
+    store.unavailable.add("append")
+    store.error = lambda: Unavailable("the store is full")
+
+    async def opened(*_: object, **__: object) -> tuple[None, Any]:
+        return None, store
+
+    monkeypatch.setattr(checking, "open_store", opened)
+    settings = Settings.model_validate({"store": "postgresql://db.example.com/tasks"})
+    findings = await checking.check_store(settings)
+    assert ("fail", "takes no writes: the store is full") in [(one.level, one.found) for one in findings]
+    assert findings[-1] == Finding("ok", "tasks", "0 can be read")
 
 
 async def test_a_bus_of_a_store_that_does_not_exist_is_checked_too(tmp_path: Path) -> None:

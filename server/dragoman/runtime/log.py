@@ -117,7 +117,7 @@ class StoreHealth:
             await asyncio.sleep(interval)
             if self.failures:
                 try:
-                    await _probe(store)
+                    await probe_store(store)
                 except Exception as error:
                     self._note(error)
                 else:
@@ -129,7 +129,7 @@ class StoreHealth:
                 self._failing.clear()
 
 
-async def _probe(store: Store) -> None:
+async def probe_store(store: Store) -> None:
     """Locks what an append locks, and writes and removes PROBE_BYTES. Raises the store's error."""
     try:
         await store.append(Append(task=PROBE_TASK, guard=Exists()))

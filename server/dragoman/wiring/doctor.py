@@ -28,6 +28,7 @@ from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ids import now_ms
 from dragoman.ports import Store
 from dragoman.ports.extension import StartError
+from dragoman.runtime.log import probe_store
 from dragoman.settings.extensions import FoundExtension, found_extensions, install_command, used_sources
 from dragoman.settings.settings import Address, Settings, SettingsError
 from dragoman.stores.sqlite.cold.backup import blob_folder, missing_blobs
@@ -210,6 +211,11 @@ async def check_store(settings: Settings) -> list[Finding]:
         summary = f"{sum(stats.tasks.values())} tasks, {len(stats.backlog)} agents with a queue"
         findings.append(Finding("ok", "store", f"{settings.store.name}: {summary}"))
         findings.append(_check_clock(stats.counted_at))
+        try:
+            await probe_store(store)
+        except Exception as error:
+            do = "the line on stderr names the cause; see docs/how-to/failures.md"
+            findings.append(Finding("fail", "store", f"takes no writes: {error}", do))
         if settings.access.api_keys:
             findings.append(await _check_api_keys(settings, store))
         if not settings.store.is_shared:
