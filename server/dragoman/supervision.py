@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn
 
 from dragoman.core.durations import Backoff
 from dragoman.core.errors import Unavailable, lacks_memory
-from dragoman.core.exceptions import describe, format_traceback, is_a, text_of, traceback_of
+from dragoman.core.exceptions import describe_leaf, format_traceback, is_a, text_of, traceback_of
 
 log = logging.getLogger("dragoman.background")
 EXIT_CODE: Final = 70  # EX_SOFTWARE of sysexits.h: the process ends because of its background work
@@ -294,4 +294,4 @@ def describe_fault(error: BaseException) -> str:
         return f"{os.strerror(code)}: raise `ulimit -n` (LimitNOFILE), or lower --connections"
     if code == errno.ENOSPC:
         return f"{os.strerror(code)}: free some space on the disk"
-    return " ".join((text_of(error) if is_a(error, Unavailable) else describe(error)).split())
+    return " ".join((text_of(error) if is_a(error, Unavailable) else describe_leaf(error)).split())

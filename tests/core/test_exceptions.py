@@ -173,6 +173,29 @@ def test_the_fields_of_a_failure_are_its_class_text_authors_frames_and_causes() 
     )
 
 
+def test_the_fields_of_a_group_in_groups_are_those_of_its_first_leaf_with_the_others_as_causes() -> None:
+    def failed(number: int) -> ValueError:
+        try:
+            _price(f"item {number}")
+        except ValueError as error:
+            return error
+        raise AssertionError
+
+    inner = [ExceptionGroup(f"inner {number}", [failed(number)]) for number in range(100)]
+    outer = raised(ExceptionGroup("outer", [ExceptionGroup("middle", inner), KeyError("last")]))
+    fields = exceptions.failure_fields(outer)
+    text = "invalid literal for int() with base 10: 'item {}'"
+    assert (fields["type"], fields["text"]) == ("ValueError", text.format(0))
+    assert fields["causes"] == [f"ValueError: {text.format(number)}" for number in range(1, 5)]
+    assert fields["frames"][-1]["function"] == "_price"
+    assert exceptions.failure_fields(exceptions.leaves(outer)[0], outer) == fields
+    caused = raised(RuntimeError("one task"))
+    caused.__cause__ = outer
+    assert exceptions.failure_fields(caused)["causes"] == [f"ValueError: {text.format(number)}" for number in range(4)]
+    assert exceptions.describe_leaf(ExceptionGroup("a", [ExceptionGroup("b", [KeyError("k")])])) == "KeyError: 'k'"
+    assert exceptions.describe_leaf(outer).endswith("'item 0' (and 63 more)")
+
+
 def test_frames_of_ours_and_of_libraries_are_left_out(tmp_path: Path) -> None:
     installed = tmp_path / "site-packages" / "shop"
     installed.mkdir(parents=True)

@@ -113,6 +113,12 @@ def describe(error: BaseException, limit: int = MAX_TEXT_CHARS) -> str:
     return f"{name_of(error)}: {text}" if text else name_of(error)
 
 
+def describe_leaf(error: BaseException) -> str:
+    """The same of the first exception in a group, with the number of the others."""
+    first, *others = leaves(error)
+    return describe(first) + (f" (and {len(others)} more)" if others else "")
+
+
 ERROR_ID_BYTES: Final = 6  # random bytes of an error id, which is written in hexadecimal
 
 
@@ -167,10 +173,14 @@ def note_step(error: BaseException, step: str) -> None:
 def failure_fields(error: BaseException, group: BaseException | None = None, own_file: str = "") -> dict[str, Any]:
     """The fields of the `Failure` (dragoman.worker.v1) that is stored for operators.
 
-    group: what was raised, if `error` was in it. own_file: a file of the author's, whose folder is the author's, too:
-    an agent may be installed as a library.
+    The type and the text of a group are those of its first leaf; the other leaves are the first causes. group: what was
+    raised, if `error` was in it. own_file: a file of the author's, whose folder is the author's, too: an agent may be
+    installed as a library.
     """
-    behind = [one for one in walk(group or error) if one is not error and not members(one)]
+    raised = group or error
+    error = leaves(error)[0]
+    others = {id(leaf): leaf for one in walk(raised) for leaf in leaves(one) if leaf is not error}
+    behind = [one for one in others.values() if not members(one)]
     frames = _frames([error, *behind], lambda file: _is_library(file, own_file))
     steps = (dict.get(_ATTRIBUTES.__get__(one), _STEP_KEY) for one in (error, *behind))
     return {

@@ -21,8 +21,9 @@ from functools import partial
 from types import ModuleType
 from typing import Any, Generic, ParamSpec, TypeVar, cast
 
-from dragoman.agents.functions.runner import describe_exception, source_location
+from dragoman.agents.functions.runner import source_location
 from dragoman.agents.functions.threads import outcome_of
+from dragoman.core.exceptions import describe_leaf
 from dragoman.ports import Agent
 from dragoman.supervision import log_exception
 
@@ -153,4 +154,4 @@ async def _in_thread(call: Callable[[], R]) -> R:
 
 def _describe(function: Callable[..., object], error: BaseException) -> str:
     where = source_location(error, function)
-    return f"{where}: @on_startup {function.__name__} failed: {describe_exception(error, error)}"
+    return f"{where}: @on_startup {function.__name__} failed: {describe_leaf(error)}"

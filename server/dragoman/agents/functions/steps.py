@@ -24,7 +24,7 @@ from typing import Any, Final, TypeVar
 from dragoman.agents.functions.spec import ONCE, Retry
 from dragoman.agents.functions.step_values import UnstorableResult, decode_result, encode_input, encode_result
 from dragoman.agents.functions.threads import DaemonThreadPool, outcome_of
-from dragoman.core.exceptions import describe, failure_fields, is_a, leaves, note_step, text_of
+from dragoman.core.exceptions import describe, describe_leaf, failure_fields, is_a, note_step, text_of
 from dragoman.core.task.steps import MAX_RESULT_BYTES, MAX_STEP_NAME_CHARS, NO_POSITION, StepRecord, StepState
 from dragoman.ports import StateUpdate, TurnContext
 from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
@@ -352,10 +352,10 @@ class StepCall(CalledStep[T]):
             earlier.text = earlier.text[:MAX_EARLIER_TEXT_CHARS]
             earlier.ClearField("frames")
         del details.failures[: -(MAX_FAILURES - 1)]
-        failure = failure_fields(leaves(error)[0], error, self._code.co_filename)
+        failure = failure_fields(error, own_file=self._code.co_filename)
         details.failures.add(**failure, attempt=self._step.attempt)
         details.failures[-1].ended.FromMilliseconds(self._steps.clock())
-        return replace(self._step, error=describe(error)[:MAX_ERROR_CHARS], details=details.SerializeToString())
+        return replace(self._step, error=describe_leaf(error)[:MAX_ERROR_CHARS], details=details.SerializeToString())
 
     def _store_soon(self, step: StepRecord) -> None:
         """Stores it for people, without waiting for the commit."""

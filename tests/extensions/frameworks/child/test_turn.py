@@ -235,6 +235,8 @@ def test_a_wrapped_sdk_error_is_described_by_its_cause() -> None:
     assert turns.describe_error(Wrapping()) == "Inner: not like this"
     assert turns.describe_error(ValueError("x")) == "ValueError: x"
     assert turns.describe_error(ValueError()) == "ValueError"
+    inner = ExceptionGroup("inner", [AgentError("closed"), KeyError("k")])
+    assert turns.describe_error(ExceptionGroup("outer", [inner, ValueError("x")])) == "closed (and 2 more)"
 
 
 async def test_execute_without_a_final_state_fails_the_task(turn: ExecutorTurn, sent: SentFrames) -> None:

@@ -29,6 +29,7 @@ is_a: Callable[..., bool] = _functions.is_a
 name_of: Callable[[BaseException], str] = _functions.name_of
 text_of: Callable[..., str] = _functions.text_of
 describe: Callable[..., str] = _functions.describe
+leaves: Callable[[BaseException], list[BaseException]] = _functions.leaves
 stack_of: Callable[[BaseException], Any] = _functions.stack_of
 format_traceback: Callable[..., str] = _functions.format_traceback
 ERROR_ID_BYTES: int = _functions.ERROR_ID_BYTES
