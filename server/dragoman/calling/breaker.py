@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dragoman.ids import now_ms
+
 
 @dataclass(eq=False)
 class CircuitBreaker:
@@ -15,6 +17,7 @@ class CircuitBreaker:
     min_interval: float = 0.5  # seconds between two that count: if many turns lose one connection, it is one failure
     is_open: bool = field(default=False, init=False)  # whether the agent must not be called
     last_error: str = field(default="", init=False)  # the text of the last failure; empty after a success
+    last_error_time: int = field(default=0, init=False)  # when that was, in milliseconds since the epoch
     _failures: int = field(default=0, init=False)
     _last_failure_at: float = field(default=float("-inf"), init=False)
     _opened_at: float | None = field(default=None, init=False)
@@ -33,12 +36,12 @@ class CircuitBreaker:
         """Records a response of any kind. Returns whether the breaker was not closed before."""
         was_open = self._opened_at is not None
         self._failures, self._last_failure_at, self._opened_at = 0, float("-inf"), None
-        self.is_open, self.last_error = False, ""
+        self.is_open, self.last_error, self.last_error_time = False, "", 0
         return was_open
 
     def record_failure(self, reason: str) -> bool:
         """Records a failure. Returns whether it opened the breaker."""
-        self.last_error = reason
+        self.last_error, self.last_error_time = reason, now_ms()
         if self.is_open:
             return False
         now = self.clock()
@@ -53,7 +56,7 @@ class CircuitBreaker:
         return True
 
     def open(self, reason: str) -> None:
-        self.last_error, self.is_open = reason, True
+        self.last_error, self.last_error_time, self.is_open = reason, now_ms(), True
         if self._opened_at is None:
             self._opened_at = self.clock()
 

@@ -138,7 +138,10 @@ async def test_a_running_turn_is_described_by_its_last_failure_or_by_its_wait() 
     await agent.turn.began.wait()
     assert (agent.describe_run(context.task_id), agent.runner_of(context.task_id)) == ("It waits.", "at the script")
     agent.record_failure("it hung up")
-    assert "(it hung up) and will be retried. After 1 consecutive failures" in agent.describe_run(context.task_id)
+    assert (
+        "The last call to it failed 0 s ago (it hung up) and will be retried. After 1 consecutive failures"
+        in agent.describe_run(context.task_id)
+    )
     agent.turn.end.set_result(DONE)
     await work
 

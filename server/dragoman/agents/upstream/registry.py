@@ -215,17 +215,13 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
     def _status_of(self, agent: UpstreamAgent) -> UpstreamStatus:
         discovered = agent.discovered
         return UpstreamStatus(
-            agent=agent.spec.id,
-            url=agent.location,
-            from_settings=agent.from_settings,
-            has_credentials=bool(agent.upstream.headers),
-            seconds_absent=agent.seconds_absent,
-            problem=agent.breaker.last_error,
+            agent=agent.spec.id, url=agent.location, from_settings=agent.from_settings,
+            has_credentials=bool(agent.upstream.headers), seconds_absent=agent.seconds_absent,
+            problem=agent.breaker.last_error, last_error_time=agent.breaker.last_error_time,
             interfaces=[str(transport.interface) for transport in agent.transports],
             skipped_interfaces=discovered.skipped if discovered else (),
-            running_turns=agent.running,
-            max_turns=agent.turns,
-        )
+            running_turns=agent.running, max_turns=agent.turns,
+        )  # fmt: skip
 
     # Refresh and synchronization --------------------------------------------------------------------------------
 

@@ -179,9 +179,9 @@ def _describe_upstream(upstream: ops.Upstream) -> Iterator[str]:
     for reason in upstream.skipped_interfaces:
         yield f"  not used: {reason}"
     if upstream.unavailable_ms:
-        yield f"  unavailable for {upstream.unavailable_ms // 1000} s: {upstream.last_error}"
-    elif upstream.last_error:
-        yield f"  last call failed: {upstream.last_error}"
+        yield f"  unavailable for {upstream.unavailable_ms // 1000} s"
+    if upstream.last_error:
+        yield f"  last call failed at {format_time(upstream.last_error_time)}: {upstream.last_error}"
 
 
 def _describe_worker_agent(agent: ops.WorkerAgent) -> Iterator[str]:
