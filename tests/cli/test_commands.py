@@ -90,6 +90,28 @@ def test_invalid_usage_is_exit_code_2_with_the_reason(dragoman: Run, arguments: 
     assert response in result.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "response"),
+    [
+        (["serve", "--port", "9"], " --port (Possible options: --grpc HOST:PORT, --http HOST:PORT)"),
+        (["doctor", "--host", "x"], " --host (Possible options: --grpc HOST:PORT, --http HOST:PORT)"),
+        (["serve", "--htp", "x"], " --htp (Possible options: --http)"),
+        (["serve", "--no-psh"], " --no-psh (Possible options: --no-push)"),
+        (["serve", "--verbose"], " --verbose"),
+        (["send", "--agnt", "x"], " --agnt (Possible options: --agent)"),
+        (["push", "list", "--limt", "3"], " --limt (Possible options: --limit)"),
+        (["list", "--port", "3"], " --port"),
+    ],
+)
+def test_an_unknown_option_gets_the_one_that_is_meant_or_none(
+    dragoman: Run, arguments: list[str], response: str
+) -> None:
+    result = dragoman(*arguments)
+    assert result.code == 2
+    assert " ".join(result.err.replace("│", " ").split()).partition("No such option:")[2].startswith(response)
+    assert ("Possible options" in result.err) == ("Possible" in response)
+
+
 def test_help_has_examples(dragoman: Run) -> None:
     for command in ("send", "get", "watch", "list", "cancel", "serve"):
         assert f"dragoman {command}" in dragoman(command, "--help").out

@@ -235,9 +235,22 @@ class LazyGroup(TyperGroup):
         try:
             return super().invoke(ctx)
         except _UsageError as error:
+            if hasattr(error, "possibilities"):
+                _suggest_options(error)
             if not wants_json():
                 raise
             raise typer.Exit(print_error(error.format_message(), ExitCode.USAGE)) from error
+
+
+def _suggest_options(error: Any) -> None:
+    """Suggests for an unknown option the nearest one, or for --host and --port those of an address."""
+    from dragoman.core.names import nearest
+
+    wrong, params = error.option_name.lstrip("-"), error.ctx.command.get_params(error.ctx)
+    known = {name.lstrip("-"): name for one in params for name in (*one.opts, *one.secondary_opts) if name[:2] == "--"}
+    addresses = ("http", "grpc") if wrong in ("host", "port") else ()
+    near = nearest(wrong, known)
+    error.possibilities = [known[near]] if near else [f"--{one} HOST:PORT" for one in addresses if one in known]
 
 
 def _entry(name: str, spec: CommandSpec) -> TyperCommand:
