@@ -540,7 +540,10 @@ async def test_a_call_of_a_client_that_has_gone_ends_after_a_while() -> None:
 # Requests that two servers could read differently ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("host", [b"a b", b"a/b", b"user@a", b"a:b", b"[::1", b"a:80:80", b"a\tb", b'"a"', b"\xc3\xa4"])
+@pytest.mark.parametrize(
+    "host",
+    [b"a b", b"a/b", b"user@a", b"a:b", b"[::1", b"a:80:80", b"a:65536", b"a:99999", b"a\tb", b'"a"', b"\xc3\xa4"],
+)
 @pytest.mark.parametrize("line", [b"GET /tasks/t1 HTTP/1.1", b"GET /healthz HTTP/1.1"])
 async def test_an_invalid_host_is_refused(line: bytes, host: bytes) -> None:
     async with serving(FakeService(pb.Task(id="t1"))) as bound, RawClient.connect(bound) as peer:
@@ -550,7 +553,9 @@ async def test_an_invalid_host_is_refused(line: bytes, host: bytes) -> None:
         assert b"Host: must be a name or an address" in body
 
 
-@pytest.mark.parametrize("host", [b"", b"a", b"a.b-c_d:8080", b"[::1]:80", b"[::1]", b"127.0.0.1:", b"a%20b"])
+@pytest.mark.parametrize(
+    "host", [b"", b"a", b"a.b-c_d:8080", b"a:65535", b"[::1]:80", b"[::1]", b"127.0.0.1:", b"a%20b"]
+)
 async def test_a_valid_host_is_accepted(host: bytes) -> None:
     async with serving() as bound, RawClient.connect(bound) as peer:
         await peer.send(b"GET /healthz HTTP/1.1\r\nHost: " + host + b"\r\n\r\n")
@@ -565,3 +570,17 @@ async def test_a_transfer_coding_besides_chunked_is_refused(coding: bytes) -> No
         )
         status, body = await peer.read_response()
         assert (status, b"Transfer-Encoding: only chunked is supported" in body) == (501, True)
+
+
+async def test_a_transfer_coding_of_http_1_0_is_refused_and_ends_the_connection() -> None:
+    """Whoever forwards the request may take another end of the body for its own (RFC 9112 §6.1)."""
+    async with serving() as bound, RawClient.connect(bound) as peer:
+        await peer.send(
+            b"POST /message:send HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n"
+            b"2\r\n{}\r\n0\r\n\r\nGET /healthz HTTP/1.1\r\nHost: a\r\n\r\n"
+        )
+        response = await peer.read_rest()
+        assert response.startswith(b"HTTP/1.0 400 ")
+        assert response.count(b"HTTP/1.0 400 ") == 1
+        assert b"HTTP/1.1 200" not in response
+        assert b"Transfer-Encoding: HTTP/1.0 has none; send HTTP/1.1 or Content-Length (RFC 9112" in response

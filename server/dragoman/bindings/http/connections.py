@@ -59,8 +59,9 @@ _PLAIN_HEAD: Final = re.compile(
 """The head of a plain request: of the grammar of RFC 9112, the part that all readers understand in the same way."""
 _HEADER_LINE: Final = re.compile(r"(?<=\n)([^:\r]+):[\t ]*([^\r]*[!-~])?[\t ]*\r")  # in linear time
 
-_HOST: Final = re.compile(r"(?:[\w.~!$&'()*+,;=%-]*|\[[\w.:]+\])(?::\d*)?", re.ASCII)
-"""The value of `Host` (RFC 9112 §3.2): a name or an address, and a port."""
+_PORT: Final = r"\d{0,4}|[0-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
+_HOST: Final = re.compile(rf"(?:[\w.~!$&'()*+,;=%-]*|\[[\w.:]+\])(?::(?:{_PORT}))?", re.ASCII)
+"""The value of `Host` (RFC 9112 §3.2): a name or an address, and a port of at most 65535."""
 
 _SPECIAL_HEADERS: Final = frozenset((
     "access-control-request-method", "content-encoding", "expect", "origin", "sec-fetch-site", "transfer-encoding",
@@ -614,8 +615,11 @@ def check_request(request: web.BaseRequest) -> None:
     if hosts > 1 or (not hosts and request.version >= HttpVersion11):
         raise InvalidRequest("Host: must be given once (RFC 9112 §3.2)")
     if not _HOST.fullmatch(request.headers.get("Host", "")):
-        raise InvalidRequest("Host: must be a name or an address, with or without a port (RFC 9112 §3.2)")
+        raise InvalidRequest("Host: must be a name or an address, with or without a port up to 65535 (RFC 9112 §3.2)")
     codings = request.headers.getall("Transfer-Encoding", ())
+    if codings and request.version < HttpVersion11:
+        request.protocol.close()  # after the response: whoever forwarded the request may see another end of it
+        raise InvalidRequest("Transfer-Encoding: HTTP/1.0 has none; send HTTP/1.1 or Content-Length (RFC 9112 §6.1)")
     if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
         raise errors.TransferCodingNotSupported("Transfer-Encoding: only chunked is supported (RFC 9112 §6.1)")
     if "#" in request.raw_path:
