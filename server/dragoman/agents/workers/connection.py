@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from dragoman.agents.functions.spec import MAX_ATTEMPTS, AgentOptions, Retry, retry, spec_of
 from dragoman.agents.values import NewId, struct_to_json
-from dragoman.agents.workers.turn import RemoteTurn
+from dragoman.agents.workers.turn import RemoteTurn, WorkerLink
 from dragoman.core.cards.agent_spec import DEFAULT_MODES, AgentSpec, card_skills
 from dragoman.core.errors import A2AError, InvalidParams, PayloadTooLarge, Unavailable
 from dragoman.core.names import check_agent_id
@@ -25,6 +25,7 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 log = logging.getLogger("dragoman.workers")
 
 MAX_UNREAD_FRAMES: Final = 10_000  # unread frames after which a worker that reads nothing is disconnected
+MAX_UNREAD_ANSWERS: Final = 16  # calls of its turns that are made, or whose answers it has not read; further ones wait
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +63,7 @@ class WorkerConnection:
         self.timings = HeartbeatTimings()  # the timings of `run_heartbeat`
         self.outgoing: asyncio.Queue[wk.ConnectResponse | None] = asyncio.Queue()
         self.error: A2AError | None = None
+        self._link = WorkerLink(self.send, asyncio.Semaphore(MAX_UNREAD_ANSWERS))
         self._agents = agents
         self._on_capacity_change = on_capacity_change
         self._new_id = new_id
@@ -125,7 +127,7 @@ class WorkerConnection:
         assert self.free_capacity(agent) > 0, "a turn needs a credit"
         self._credits[agent] -= 1
         self._last_turn_number = next(self._turn_numbers)
-        turn = RemoteTurn(str(self._last_turn_number), agent, turn_context, self.send, self._new_id)
+        turn = RemoteTurn(str(self._last_turn_number), agent, turn_context, self._link, self._new_id)
         self._turns[turn.id] = turn
         turn.result.add_done_callback(lambda _: self._on_turn_over(turn))
         registration = self._registrations[agent]
@@ -148,6 +150,13 @@ class WorkerConnection:
             self.close(Unavailable(f"the worker has stopped reading: {MAX_UNREAD_FRAMES} frames are queued for it"))
             return
         self.outgoing.put_nowait(frame)
+
+    async def next_frame(self) -> wk.ConnectResponse | None:
+        """Takes the next frame for the worker, which has read the ones before; None ends the stream."""
+        frame = await self.outgoing.get()
+        if frame is not None and frame.HasField("task_call_result"):
+            self._link.call_slots.release()
+        return frame
 
     def receive(self, frame: wk.ConnectRequest) -> None:
         """Handles a frame from the worker. Raises InvalidParams or PayloadTooLarge for an invalid frame."""
@@ -297,31 +306,24 @@ def read_registration(registration: wk.AgentRegistration, field: str = "registra
 def _spec_of_registration(registration: wk.AgentRegistration) -> AgentSpec:
     card = registration.card
     options = AgentOptions(
-        id=registration.id,
-        name=card.name or None,
-        description=card.description or card.name or None,
-        version=card.version or "1.0.0",
-        skills=card_skills(card.skills),
-        input_modes=card.default_input_modes or DEFAULT_MODES,
-        output_modes=card.default_output_modes or DEFAULT_MODES,
+        id=registration.id, name=card.name or None, description=card.description or card.name or None,
+        version=card.version or "1.0.0", skills=card_skills(card.skills),
+        input_modes=card.default_input_modes or DEFAULT_MODES, output_modes=card.default_output_modes or DEFAULT_MODES,
         provider=_fields(card.provider, "organization", "url") if card.HasField("provider") else None,
-        icon_url=card.icon_url,
-        documentation_url=card.documentation_url,
+        icon_url=card.icon_url, documentation_url=card.documentation_url,
         extensions=[
             {**_fields(one, "uri", "description", "required"), "params": struct_to_json(one.params)}
             for one in card.capabilities.extensions
         ],
         extended_skills=card_skills(registration.extended_skills),
         streaming=card.capabilities.streaming if card.capabilities.HasField("streaming") else True,
-        retry=Retry(attempts=registration.max_attempts or 1),
-        direct=registration.direct,
-        cancelable=not registration.uncancelable,
-        while_working="refuse" if registration.refuses_messages else "queue",
+        retry=Retry(attempts=registration.max_attempts or 1), direct=registration.direct,
+        cancelable=not registration.uncancelable, while_working="refuse" if registration.refuses_messages else "queue",
         on_crash=retry(registration.crash_retries) if registration.crash_retries else "fail",
         idle_limit=registration.idle_limit.ToNanoseconds() / 1e9,
         time_limit=registration.time_limit.ToNanoseconds() / 1e9,
         retention={name: f"{round(age.ToSeconds())}s" for name, age in registration.retention.items()} or None,
-    )
+    )  # fmt: skip
     return spec_of(lambda _: None, options)  # stands for the function, whose name and docstring are elsewhere
 
 

@@ -108,14 +108,9 @@ class LocalWorkerHub:
             log.warning("worker rejected: %s", error.message, extra=fields)
             raise
         worker = WorkerConnection(
-            hello,
-            peer,
-            agents,
-            on_capacity_change=lambda: self._notify_capacity(agents),
-            new_id=self._new_id,
-            frame_bytes=self._frame_bytes,
-            lease_left=self._agent_registry.lease_left,
-        )
+            hello, peer, agents, on_capacity_change=lambda: self._notify_capacity(agents), new_id=self._new_id,
+            frame_bytes=self._frame_bytes, lease_left=self._agent_registry.lease_left,
+        )  # fmt: skip
         log_fields = {"agents": sorted(agents), "peer": peer}
         log.info("worker connected: %s", worker, extra={**log_fields, "principal": identity.principal})
         reading = asyncio.create_task(_read_frames(frames, worker), name=f"frames of worker {worker}")
@@ -126,7 +121,7 @@ class LocalWorkerHub:
         try:
             welcome = connection.encode_welcome(identity.principal, self._frame_bytes, self._timings)
             yield wk.ConnectResponse(welcome=welcome)
-            while (frame := await worker.outgoing.get()) is not None:
+            while (frame := await worker.next_frame()) is not None:
                 yield frame
             if worker.error is not None:
                 raise worker.error

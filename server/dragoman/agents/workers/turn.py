@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import orjson
 
@@ -27,7 +27,13 @@ from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 log = logging.getLogger("dragoman.workers")
 
-SendToWorker = Callable[[wk.ConnectResponse], None]
+
+class WorkerLink(NamedTuple):
+    """What a turn needs of the connection of its worker."""
+
+    send: Callable[[wk.ConnectResponse], None]
+    call_slots: asyncio.Semaphore  # each call of a turn takes one until the worker takes its answer
+
 
 STEP_STATES: Final = frozenset(int(state) for state in StepState)
 MAX_TASK_CALLS: Final = 100  # calls of a turn that have no answer yet
@@ -45,12 +51,12 @@ class RemoteTurn:
     Errors: AgentStopped, WorkerLost, LeaseLost, AppendRejected, TimeoutError, or the error of a failed commit.
     """
 
-    def __init__(self, id: str, agent: str, turn_context: TurnContext, send: SendToWorker, new_id: NewId) -> None:
+    def __init__(self, id: str, agent: str, turn_context: TurnContext, worker: WorkerLink, new_id: NewId) -> None:
         self.id = id
         self.agent = agent
         self.turn_context = turn_context
         self.result: asyncio.Future[TurnResult] = asyncio.get_running_loop().create_future()
-        self._send = send
+        self._send, self._call_slots = worker
         self._new_id = new_id
         self._received_number = 0
         self._committed_number = 0
@@ -136,10 +142,14 @@ class RemoteTurn:
         task.add_done_callback(self._call_tasks.discard)
 
     async def _answer_call(self, call: wk.TaskCall) -> None:
+        await self._call_slots.acquire()
         try:
             result = await self.turn_context.call(call)
         except A2AError as error:
             result = wk.TaskCallResult(error=error.message, reason=codes(error, Dialect.V1).reason)
+        except BaseException:  # the turn is over, or the call failed: there is no answer
+            self._call_slots.release()
+            raise
         result.turn_id, result.number = self.id, call.number
         self._send(wk.ConnectResponse(task_call_result=result))
 
@@ -167,25 +177,15 @@ class RemoteTurn:
         if history_length is not None:
             history = history[max(len(history) - history_length, 0) :]
         start = wk.TurnStart(
-            turn_id=self.id,
-            agent_id=self.agent,
-            task_id=turn_context.task_id,
-            context_id=turn_context.context_id,
-            principal=turn_context.principal,
-            message=turn_context.message,
-            envelope=turn_context.envelope,
-            history=history,
-            turns_before=sum(message.role == pb.ROLE_USER for message in turn_context.history),
-            references=turn_context.references,
-            task_state=turn_context.task_state.decode(),
-            context_state=turn_context.context_state.decode(),
-            attempt=turn_context.attempt,
-            previous_artifacts=turn_context.previous_artifacts,
-            traceparent=CURRENT_TRACE.get(),
-            steps=map(encode_step, turn_context.journal.stored),
-            turn_number=turn_context.journal.turn_number,
+            turn_id=self.id, agent_id=self.agent, task_id=turn_context.task_id, context_id=turn_context.context_id,
+            principal=turn_context.principal, message=turn_context.message, envelope=turn_context.envelope,
+            history=history, turns_before=sum(message.role == pb.ROLE_USER for message in turn_context.history),
+            references=turn_context.references, task_state=turn_context.task_state.decode(),
+            context_state=turn_context.context_state.decode(), attempt=turn_context.attempt,
+            previous_artifacts=turn_context.previous_artifacts, traceparent=CURRENT_TRACE.get(),
+            steps=map(encode_step, turn_context.journal.stored), turn_number=turn_context.journal.turn_number,
             show_error_texts=turn_context.shows_error_texts,
-        )
+        )  # fmt: skip
         start.now.FromMilliseconds(turn_context.now())
         if turn_context.task_metadata:
             start.task_metadata.MergeFromString(turn_context.task_metadata)

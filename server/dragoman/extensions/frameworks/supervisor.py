@@ -150,7 +150,7 @@ class ExecutorSupervisor:
                 self._receive(connection, frame)
 
         async def write() -> None:
-            while (frame := await connection.outgoing.get()) is not None:
+            while (frame := await connection.next_frame()) is not None:
                 await self._send(process, connection, frame)
 
         agent = self._attach(spec, connection)
