@@ -86,9 +86,10 @@ class BusRequest:
     local: Bus
     """The bus inside this process, for subscribers of what this process publishes."""
     epoch: str
-    """Identity of the store: servers of one store talk to each other."""
+    """Identity of the store: servers of one store talk to each other. CHECK_EPOCH: servers must not notice this bus."""
 
 
+CHECK_EPOCH: Final = "doctor"
 OpenBus = Callable[[Any, BusRequest], AbstractAsyncContextManager[Bus]]
 
 

@@ -27,7 +27,7 @@ from dragoman.core.task.log import LogTruncated, TaskRecord
 from dragoman.core.task.maintenance import TaskSelection
 from dragoman.ids import now_ms
 from dragoman.ports import Store
-from dragoman.ports.extension import StartError
+from dragoman.ports.extension import CHECK_EPOCH, StartError
 from dragoman.runtime.log import probe_store
 from dragoman.settings.extensions import FoundExtension, found_extensions, install_command, used_sources
 from dragoman.settings.settings import Address, Settings, SettingsError
@@ -341,9 +341,10 @@ async def check_bus(settings: Settings) -> list[Finding]:
         return [Finding("ok", "bus", "none: servers notice each other's changes by polling the store, up to 2 s late")]
     async with AsyncExitStack() as stack:
         try:
-            bus = await open_bus(stack, settings, "doctor")
+            bus = await open_bus(stack, settings, CHECK_EPOCH)
         except (SettingsError, StartError) as error:
             return [Finding("fail", "bus", str(error), "correct --bus, or install what it needs")]
+        await bus.subscribe_signals(lambda *_: None)  # as servers do, to learn whether the bus allows it
         for _ in range(round(CHECK_TIMEOUT / 0.1)):
             if not bus.problem:
                 return [Finding("ok", "bus", "connected")]

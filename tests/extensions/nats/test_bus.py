@@ -16,6 +16,7 @@ from dragoman.core.task.log import Event, TaskRef
 from dragoman.extensions.nats import bus as nats_bus
 from dragoman.extensions.nats.bus import NatsBus
 from dragoman.ports import Job, RegistryChange, TaskSignal, Unsubscribe
+from dragoman.ports.extension import CHECK_EPOCH
 from dragoman.stores.sqlite import SqliteStore, open_store
 from dragoman.testing.contracts.bus import BusContract, event
 from dragoman.testing.fixtures import AGENT, new_ref
@@ -221,6 +222,18 @@ async def test_a_failing_subscriber_is_logged_and_gets_the_next_event(
 
 
 # Two clusters on one NATS -----------------------------------------------------------------------------------------
+
+
+async def test_a_check_of_the_bus_is_noticed_by_nobody_and_notices_no_store(
+    nats: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_bus(nats.url(WHO), next(EPOCHS)) as one, open_bus(nats.url(WHO), CHECK_EPOCH) as check:
+        one._send_heartbeat(fresh=True)
+        check._send_heartbeat(fresh=True)
+        for bus in (one, check, one, check):  # sent, then received
+            await bus.flush()
+        assert (check.problem, one.problem) == ("", "")
+    assert "another store" not in caplog.text
 
 
 async def test_two_stores_on_one_prefix_are_isolated_and_report_the_conflict(

@@ -23,6 +23,7 @@ from dragoman.extensions.nats.address import NatsAddress
 from dragoman.extensions.nats.codec import BusHeartbeat, InvalidBusMessage, Subjects
 from dragoman.extensions.nats.connection import NATS_CONNECT_TIMEOUT, NatsConnection
 from dragoman.ports import Bus, Job, RegistryChange, TaskSignal, Unsubscribe
+from dragoman.ports.extension import CHECK_EPOCH
 from dragoman.supervision import Background, start_task
 
 log = logging.getLogger("dragoman.bus")
@@ -73,6 +74,7 @@ class NatsBus:
         self._prefix = prefix
         self._subjects = Subjects(prefix, epoch)
         self._heartbeat = BusHeartbeat(server, epoch, fresh=False)
+        self._is_check = epoch == CHECK_EPOCH
         self._foreign_servers: dict[str, tuple[str, float]] = {}
         """Servers of other stores with our prefix: epoch and time of the last heartbeat."""
         self._recent_signals: deque[tuple[float, bytes]] = deque(maxlen=MAX_RECENT_SIGNALS)
@@ -173,6 +175,8 @@ class NatsBus:
         self._resend_signals()
 
     def _send_heartbeat(self, *, fresh: bool) -> None:
+        if self._is_check:
+            return
         self._connection.send(self._subjects.heartbeats, codec.encode_heartbeat(self._heartbeat._replace(fresh=fresh)))
 
     async def _run_heartbeat(self) -> None:
@@ -191,6 +195,8 @@ class NatsBus:
             log.info("no other store uses the prefix %s on the bus any more", self._prefix)
 
     def _on_heartbeat(self, heartbeat: BusHeartbeat) -> None:
+        if self._is_check:
+            return
         if heartbeat.epoch == self._heartbeat.epoch:
             if heartbeat.fresh and heartbeat.server != self._heartbeat.server:
                 self._resend_signals()
