@@ -1,7 +1,7 @@
 """The checks of `dragoman doctor`: everything a start needs, and the tasks of the store.
 
-Changes nothing, except that a store without a running server is opened, and migrated, like at a start. All checks run,
-also when some fail.
+Changes nothing, except that a store without a running server is opened, and migrated, like at a start, and that a text
+is written to the store and removed again. All checks run, also when some fail.
 """
 
 from __future__ import annotations

@@ -80,7 +80,9 @@ ERROR_TABLE: Final[Mapping[str | type[BaseException], ErrorRow]] = {
     ),
     "53200": ErrorRow(Verdict.REFUSED, "is out of memory", "it is out of memory; give it more, or lower work_mem"),
     "53300": ErrorRow(
-        Verdict.LOST, advice="it accepts no more connections; lower --postgres-connections, or use a pooler"
+        Verdict.LOST,
+        "accepts no more connections",
+        "it accepts no more connections; lower --postgres-connections, or use a pooler",
     ),
     "55": ErrorRow(Verdict.REFUSED, "cannot do this now", "an object is in use or not in the state that is needed"),
     "55P02": ErrorRow(Verdict.REFUSED, _MISCONFIGURED, _OPTION),
