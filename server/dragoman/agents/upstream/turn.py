@@ -474,9 +474,10 @@ class UpstreamTurn(CalledTurn):
     def _redact_urls(self, text: str) -> str:
         contents = self.connection.linked_contents
         others = contents.addresses if contents is not None else ()
-        for url in (self.connection.transport.interface.url, self.connection.location, *others):
-            host = url.partition("://")[2].partition("/")[0] or url
-            text = text.replace(f"{url}: ", "").replace(url, "it").replace(f"{host}: ", "").replace(host, "it")
+        urls = (self.connection.transport.interface.url, self.connection.location, *others)
+        hosts = [url.partition("://")[2].partition("/")[0] or url for url in urls]
+        for place in (*urls, *hosts):  # a host is a part of addresses
+            text = text.replace(f"{place}: ", "").replace(place, "it")
         return text
 
     @property

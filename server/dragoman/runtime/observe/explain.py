@@ -241,9 +241,7 @@ def _describe_waiting(facts: Explanation, scheduler: Scheduler) -> str:
         return "It waits for a worker and will be taken at once."
     if not (away := remote.seconds_absent):
         if not remote.is_worker_backed:
-            return (
-                f'It waits for capacity of agent "{agent}": {remote.capacity} turns at a time, one after failed calls.'
-            )
+            return f'It waits for agent "{agent}", whose limit of turns is {remote.capacity} (1 after failed calls).'
         return f'It waits for capacity at a worker of agent "{agent}"; all connected workers are busy or draining.'
     remaining = max(queues.worker_wait - away, 0)
     if remote.problem:
