@@ -36,7 +36,7 @@ class Source:
 
     def status(self) -> Sequence[UpstreamStatus]:
         id = self.agents[0].spec.id
-        return [UpstreamStatus(id, f"https://{id}", True, False, 0.0, "", 0, (), (), 0, 1)]
+        return [UpstreamStatus(id, f"https://{id}", True, False, 0.0, "", 0.0, (), (), 0, 1)]
 
 
 Open = Callable[[Any, AgentHost], AbstractAsyncContextManager[AgentSource]]

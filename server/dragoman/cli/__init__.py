@@ -248,9 +248,9 @@ def _suggest_options(error: Any) -> None:
 
     wrong, params = error.option_name.lstrip("-"), error.ctx.command.get_params(error.ctx)
     known = {name.lstrip("-"): name for one in params for name in (*one.opts, *one.secondary_opts) if name[:2] == "--"}
-    addresses = ("http", "grpc") if wrong in ("host", "port") else ()
     near = nearest(wrong, known)
-    error.possibilities = [known[near]] if near else [f"--{one} HOST:PORT" for one in addresses if one in known]
+    named = [f"--{one} HOST:PORT" for one in ("http", "grpc") if one in known and wrong in ("host", "port")]
+    error.possibilities = [known[near]] if near else named
 
 
 def _entry(name: str, spec: CommandSpec) -> TyperCommand:

@@ -43,7 +43,8 @@ class StateUpdate:
 
     task_state: bytes | None = None
     context_state: bytes | None = None
-    task_metadata: bytes = b""  # a serialized Struct, merged into Task.metadata by key (1.0 §4.1.1)
+    task_metadata: bytes = b""
+    """A serialized Struct, merged into Task.metadata by key (1.0 §4.1.1)."""
     steps: tuple[StepRecord, ...] = ()  # steps to store, each in place of the same one stored before
 
     def merged_with(self, later: StateUpdate) -> StateUpdate:
@@ -71,7 +72,8 @@ class Pause:
     """The turn is not over: the agent is called again with the same message, at `until` or later."""
 
     until: int  # milliseconds since the epoch
-    error: str = ""  # why this attempt failed; empty when the agent sleeps, which is no attempt of its own
+    error: str = ""
+    """Why this attempt failed; empty when the agent sleeps, which is no attempt of its own."""
 
 
 @dataclass(slots=True)
@@ -94,22 +96,31 @@ class TurnResult:
 class TurnContext(Protocol):
     """The runtime's interface to an agent in one turn. Methods that are not coroutines are safe from any thread."""
 
-    message: pb.Message  # the message that this turn answers
+    message: pb.Message
+    """The message that this turn answers."""
     envelope: pb.SendMessageRequest
     """The request of that message, without the message: metadata, accepted output modes, history length."""
-    question: pb.Message | None  # the agent's last question to the caller of this task; None in the first turn
-    references: Sequence[pb.Task]  # the tasks that the message refers to and its caller may see
-    task_state: bytes  # the agent's JSON for this task as last committed; initially empty
-    task_metadata: bytes  # the task's metadata, with what this turn has put: a serialized Struct
-    principal: str  # the principal that sent the message of this turn
-    attempt: int  # the number of this attempt of the turn: above 1 after a process died
+    question: pb.Message | None
+    """The agent's last question to the caller of this task; None in the first turn."""
+    references: Sequence[pb.Task]
+    """The tasks that the message refers to and its caller may see."""
+    task_state: bytes
+    """The agent's JSON for this task as last committed; initially empty."""
+    task_metadata: bytes
+    """The task's metadata, with what this turn has put: a serialized Struct."""
+    principal: str
+    """The principal that sent the message of this turn."""
+    attempt: int
+    """The number of this attempt of the turn: above 1 after a process died."""
     waiting_messages: int
     """Later messages that had arrived when the turn began.
 
     They are the first that `incoming` yields. In a second attempt, an earlier one may have received them.
     """
-    previous_artifacts: Sequence[pb.Artifact]  # the task's artifacts at the start of a second or later attempt
-    stopping: bool  # whether the server is shutting down and the turn should end
+    previous_artifacts: Sequence[pb.Artifact]
+    """The task's artifacts at the start of a second or later attempt."""
+    stopping: bool
+    """Whether the server is shutting down and the turn should end."""
 
     @property
     def task_id(self) -> str: ...

@@ -54,7 +54,8 @@ class AgentWorkers:
 
     agent: str
     principal: str
-    last_seen: int  # when one of them was last connected, in milliseconds since the epoch
+    last_seen: int
+    """When one of them was last connected, in milliseconds since the epoch."""
     workers: tuple[WorkerStatus, ...]
 
 
@@ -82,7 +83,8 @@ class RegisteredAgent:
 
     agent: str
     principal: str
-    registration: bytes  # a serialized `dragoman.worker.v1.AgentRegistration`: of the worker that connected last
+    registration: bytes
+    """A serialized `dragoman.worker.v1.AgentRegistration`: of the worker that connected last."""
     registered_at: int
     last_seen: int  # when that worker connected
 
@@ -108,7 +110,8 @@ class AddedUpstream:
     """An upstream agent that was added at run time."""
 
     agent: str
-    spec: bytes  # its settings as JSON (`core.agent_sources.upstream_to_json`), encrypted if there are secret keys
+    spec: bytes
+    """Its settings as JSON (`core.agent_sources.upstream_to_json`), encrypted if there are secret keys."""
     added_at: int  # the caller's time, in milliseconds since the epoch
 
 
@@ -131,11 +134,12 @@ class UpstreamStatus:
 
     agent: str
     url: str
-    from_settings: bool  # whether it comes from the settings, so that it cannot be removed at run time
+    from_settings: bool
+    """Whether it comes from the settings, so that it cannot be removed at run time."""
     has_credentials: bool  # whether calls to it carry credentials
     seconds_absent: float  # seconds since it became unavailable; 0 while it is available
     problem: str  # why it is unavailable, or the last error
-    last_error_time: int  # when that was, in milliseconds since the epoch; 0 without an error
+    seconds_since_error: float  # seconds since the last error; 0 without one
     interfaces: Sequence[str]  # its usable interfaces, the current one first
     skipped_interfaces: Sequence[str]  # its other interfaces, with the reason
     running_turns: int  # turns that it runs for this process

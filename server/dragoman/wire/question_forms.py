@@ -28,8 +28,7 @@ _SCHEMA_KEYS: Final = frozenset(
 )
 """The keywords that a property of a form may have."""
 
-Part = Mapping[str, Any]
-"""A part as JSON of A2A 1.0."""
+Part = Mapping[str, Any]  # a part as JSON of A2A 1.0
 
 
 @dataclass(frozen=True, slots=True)

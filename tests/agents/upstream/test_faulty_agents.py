@@ -146,8 +146,8 @@ async def test_an_unavailable_agent_with_an_id_is_served_when_it_responds(
 async def test_a_task_that_waits_for_room_at_its_agent_says_how_much_there_is(opened: Open) -> None:
     """After failed calls there is room for one turn, which tries the agent's next address."""
     async with agent_server() as remote:
-        url = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"), capabilities={}))
-        remote.answers["/rpc"] = rpc({"task": WORKING})
+        url, hold = remote.card("a", card(("JSONRPC", "1.0", f"{remote.url}/rpc"))), asyncio.Event()
+        remote.answers["/rpc"] = stream({"task": WORKING}, hold=hold)
         upstream = {"url": url, "id": "words", "turns": 1}
         async with opened("front", upstream) as app, Client(str(app.grpc)) as client:
             await eventually(lambda: app.runtime.scheduler.queues.of("words").room == 1)
@@ -155,6 +155,7 @@ async def test_a_task_that_waits_for_room_at_its_agent_says_how_much_there_is(op
             tasks = [(await client.send(message("hello"), configuration=now)).task for _ in range(2)]
             (explanation,) = await app.runtime.explainer.explain(tasks[1].id)
             assert explanation.next == 'It waits for agent "words", whose limit of turns is 1 (1 after failed calls).'
+            hold.set()
 
 
 async def test_an_agent_that_stays_unavailable_fails_waiting_tasks_and_rejects_new_ones(opened: Open) -> None:

@@ -22,11 +22,11 @@ class CallingTurnContext(RecordingTurnContext):
 
     def __init__(self) -> None:
         super().__init__("go")
-        self.made: list[int] = []
+        self.calls: list[int] = []
         self.outcome: Any = wk.TaskCallResult(task=pb.Task(id="t"))
 
     async def call(self, call: wk.TaskCall) -> wk.TaskCallResult:
-        self.made.append(call.number)
+        self.calls.append(call.number)
         if self.outcome is None:
             await asyncio.Event().wait()
         if isinstance(self.outcome, Exception):
@@ -69,13 +69,13 @@ async def test_a_call_waits_until_the_worker_has_read_earlier_answers(outcome: A
     wanted = list(range(1, MAX_UNREAD_ANSWERS + 4))
     worker.call(turn, *wanted)
     await eventually(lambda: worker.connection.outgoing.qsize() == MAX_UNREAD_ANSWERS)
-    assert context.made == wanted[:MAX_UNREAD_ANSWERS]
+    assert context.calls == wanted[:MAX_UNREAD_ANSWERS]
     read = []
     for _ in wanted:
         frame = await worker.connection.next_frame()
         assert frame is not None
         read.append(frame.task_call_result.number)
-    assert read == context.made == wanted
+    assert read == context.calls == wanted
 
 
 async def test_calls_of_a_turn_that_ends_leave_their_places_to_other_turns() -> None:
@@ -83,11 +83,11 @@ async def test_calls_of_a_turn_that_ends_leave_their_places_to_other_turns() -> 
     turn, context = await worker.start()
     context.outcome = None
     worker.call(turn, *range(1, MAX_UNREAD_ANSWERS + 4))
-    await eventually(lambda: len(context.made) == MAX_UNREAD_ANSWERS)
+    await eventually(lambda: len(context.calls) == MAX_UNREAD_ANSWERS)
     later, other = await worker.start()
     worker.call(later, 1)
     worker.connection.receive(wk.ConnectRequest(turn_end=wk.TurnEnd(turn_id=turn, released=wk.Released())))
     frame = await worker.connection.next_frame()
     assert frame is not None
-    assert (frame.task_call_result.turn_id, other.made) == (later, [1])
-    assert len(context.made) == MAX_UNREAD_ANSWERS
+    assert (frame.task_call_result.turn_id, other.calls) == (later, [1])
+    assert len(context.calls) == MAX_UNREAD_ANSWERS

@@ -84,7 +84,7 @@ class _StoredUpstreams:
 
     async def add(self, upstream: UpstreamSpec) -> UpstreamStatus:
         await self._stored.add(AddedUpstream(upstream.id, b"{}", 1))
-        return UpstreamStatus(upstream.id, upstream.location, False, False, 0.0, "", 0, (), (), 0, 1)
+        return UpstreamStatus(upstream.id, upstream.location, False, False, 0.0, "", 0.0, (), (), 0, 1)
 
     async def remove(self, agent: str) -> int:
         await self._stored.remove(agent)

@@ -34,7 +34,6 @@ from dragoman.core.durations import Backoff
 from dragoman.core.errors import A2AError, InvalidAgentResponse, TaskNotCancelable, Unavailable
 from dragoman.core.task import states
 from dragoman.core.task.log import AppendRejected, StatusChange
-from dragoman.ids import now_ms
 from dragoman.ports import AGENT_STOP_TIMEOUT, WORK_ELSEWHERE, LeaseLost, TurnContext, TurnResult, WorkerLost
 
 CRASH_RETRIES: Final = 100
@@ -151,7 +150,7 @@ class CalledAgent(ABC):
         if not self.breaker.last_error:
             return turn.describe_wait()
         return (
-            f"The last call to it failed {(now_ms() - self.breaker.last_error_time) / 1000:.0f} s ago "
+            f"The last call to it failed {self.breaker.seconds_since_error:.0f} s ago "
             f"({self.breaker.last_error}) and will be retried. After {self.breaker.max_failures} consecutive failures "
             "the agent counts as unavailable, and the turn is returned to the queue."
         )

@@ -217,7 +217,7 @@ class LocalUpstreamRegistry(CalledRegistry["UpstreamAgent"]):
         return UpstreamStatus(
             agent=agent.spec.id, url=agent.location, from_settings=agent.from_settings,
             has_credentials=bool(agent.upstream.headers), seconds_absent=agent.seconds_absent,
-            problem=agent.breaker.last_error, last_error_time=agent.breaker.last_error_time,
+            problem=agent.breaker.last_error, seconds_since_error=agent.breaker.seconds_since_error,
             interfaces=[str(transport.interface) for transport in agent.transports],
             skipped_interfaces=discovered.skipped if discovered else (),
             running_turns=agent.running, max_turns=agent.turns,

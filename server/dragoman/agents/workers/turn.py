@@ -29,7 +29,7 @@ log = logging.getLogger("dragoman.workers")
 
 
 class WorkerLink(NamedTuple):
-    """What a turn needs of the connection of its worker."""
+    """The part of a worker's connection that its turns use."""
 
     send: Callable[[wk.ConnectResponse], None]
     call_slots: asyncio.Semaphore  # each call of a turn takes one until the worker takes its answer

@@ -123,7 +123,7 @@ def _upstream_message(status: UpstreamStatus) -> ops.Upstream:
     return message_from(
         ops.Upstream, status, settings=status.from_settings, credentials=status.has_credentials,
         unavailable_ms=round(status.seconds_absent * 1000), last_error=status.problem, running=status.running_turns,
-        turns=status.max_turns,
+        turns=status.max_turns, last_error_ms=round(status.seconds_since_error * 1000),
     )  # fmt: skip
 
 

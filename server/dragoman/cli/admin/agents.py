@@ -11,7 +11,7 @@ import typer
 from dragoman.calling.secret_files import read_secret
 from dragoman.cli.commands import Command, CommandGroup, argument, option
 from dragoman.cli.options import Json, ServerTarget, complete_agents
-from dragoman.cli.output import ConsoleOutput, format_time
+from dragoman.cli.output import ConsoleOutput, format_elapsed, format_time
 from dragoman.client.operations import Operator
 from dragoman_pb.dragoman.ops import v1 as ops
 
@@ -181,7 +181,7 @@ def _describe_upstream(upstream: ops.Upstream) -> Iterator[str]:
     if upstream.unavailable_ms:
         yield f"  unavailable for {upstream.unavailable_ms // 1000} s"
     if upstream.last_error:
-        yield f"  last call failed at {format_time(upstream.last_error_time)}: {upstream.last_error}"
+        yield f"  last call failed {format_elapsed(upstream.last_error_ms)} ago: {upstream.last_error}"
 
 
 def _describe_worker_agent(agent: ops.WorkerAgent) -> Iterator[str]:

@@ -23,10 +23,9 @@ _sym_db = _symbol_database.Default()
 
 
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
-from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64ragoman/ops/v1/upstreams.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\xf9\x02\n\x08Upstream\x12\x14\n\x05\x61gent\x18\x01 \x01(\tR\x05\x61gent\x12\x10\n\x03url\x18\x02 \x01(\tR\x03url\x12\x1a\n\x08settings\x18\x03 \x01(\x08R\x08settings\x12 \n\x0b\x63redentials\x18\x04 \x01(\x08R\x0b\x63redentials\x12%\n\x0eunavailable_ms\x18\x05 \x01(\x03R\runavailableMs\x12\x1d\n\nlast_error\x18\x06 \x01(\tR\tlastError\x12\x1e\n\ninterfaces\x18\x07 \x03(\tR\ninterfaces\x12-\n\x12skipped_interfaces\x18\x08 \x03(\tR\x11skippedInterfaces\x12\x18\n\x07running\x18\t \x01(\rR\x07running\x12\x14\n\x05turns\x18\n \x01(\rR\x05turns\x12\x42\n\x0flast_error_time\x18\x0b \x01(\x0b\x32\x1a.google.protobuf.TimestampR\rlastErrorTime\"\x16\n\x14ListUpstreamsRequest\"P\n\x15ListUpstreamsResponse\x12\x37\n\tupstreams\x18\x01 \x03(\x0b\x32\x19.dragoman.ops.v1.UpstreamR\tupstreams\"\xab\x02\n\x12\x41\x64\x64UpstreamRequest\x12\x10\n\x03url\x18\x01 \x01(\tR\x03url\x12\x0e\n\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n\x06prefix\x18\x03 \x01(\tR\x06prefix\x12O\n\x07headers\x18\x04 \x03(\x0b\x32\x30.dragoman.ops.v1.AddUpstreamRequest.HeadersEntryB\x03\x80\x01\x01R\x07headers\x12\x14\n\x05turns\x18\x05 \x01(\rR\x05turns\x12\x38\n\ntime_limit\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\x1a:\n\x0cHeadersEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"L\n\x13\x41\x64\x64UpstreamResponse\x12\x35\n\x08upstream\x18\x01 \x01(\x0b\x32\x19.dragoman.ops.v1.UpstreamR\x08upstream\"-\n\x15RemoveUpstreamRequest\x12\x14\n\x05\x61gent\x18\x01 \x01(\tR\x05\x61gent\"9\n\x16RemoveUpstreamResponse\x12\x1f\n\x0b\x65nded_tasks\x18\x01 \x01(\rR\nendedTasksb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x64ragoman/ops/v1/upstreams.proto\x12\x0f\x64ragoman.ops.v1\x1a\x1egoogle/protobuf/duration.proto\"\xd9\x02\n\x08Upstream\x12\x14\n\x05\x61gent\x18\x01 \x01(\tR\x05\x61gent\x12\x10\n\x03url\x18\x02 \x01(\tR\x03url\x12\x1a\n\x08settings\x18\x03 \x01(\x08R\x08settings\x12 \n\x0b\x63redentials\x18\x04 \x01(\x08R\x0b\x63redentials\x12%\n\x0eunavailable_ms\x18\x05 \x01(\x03R\runavailableMs\x12\x1d\n\nlast_error\x18\x06 \x01(\tR\tlastError\x12\x1e\n\ninterfaces\x18\x07 \x03(\tR\ninterfaces\x12-\n\x12skipped_interfaces\x18\x08 \x03(\tR\x11skippedInterfaces\x12\x18\n\x07running\x18\t \x01(\rR\x07running\x12\x14\n\x05turns\x18\n \x01(\rR\x05turns\x12\"\n\rlast_error_ms\x18\x0b \x01(\x03R\x0blastErrorMs\"\x16\n\x14ListUpstreamsRequest\"P\n\x15ListUpstreamsResponse\x12\x37\n\tupstreams\x18\x01 \x03(\x0b\x32\x19.dragoman.ops.v1.UpstreamR\tupstreams\"\xab\x02\n\x12\x41\x64\x64UpstreamRequest\x12\x10\n\x03url\x18\x01 \x01(\tR\x03url\x12\x0e\n\x02id\x18\x02 \x01(\tR\x02id\x12\x16\n\x06prefix\x18\x03 \x01(\tR\x06prefix\x12O\n\x07headers\x18\x04 \x03(\x0b\x32\x30.dragoman.ops.v1.AddUpstreamRequest.HeadersEntryB\x03\x80\x01\x01R\x07headers\x12\x14\n\x05turns\x18\x05 \x01(\rR\x05turns\x12\x38\n\ntime_limit\x18\x06 \x01(\x0b\x32\x19.google.protobuf.DurationR\ttimeLimit\x1a:\n\x0cHeadersEntry\x12\x10\n\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n\x05value\x18\x02 \x01(\tR\x05value:\x02\x38\x01\"L\n\x13\x41\x64\x64UpstreamResponse\x12\x35\n\x08upstream\x18\x01 \x01(\x0b\x32\x19.dragoman.ops.v1.UpstreamR\x08upstream\"-\n\x15RemoveUpstreamRequest\x12\x14\n\x05\x61gent\x18\x01 \x01(\tR\x05\x61gent\"9\n\x16RemoveUpstreamResponse\x12\x1f\n\x0b\x65nded_tasks\x18\x01 \x01(\rR\nendedTasksb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -37,20 +36,20 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_ADDUPSTREAMREQUEST_HEADERSENTRY']._serialized_options = b'8\001'
   _globals['_ADDUPSTREAMREQUEST'].fields_by_name['headers']._loaded_options = None
   _globals['_ADDUPSTREAMREQUEST'].fields_by_name['headers']._serialized_options = b'\200\001\001'
-  _globals['_UPSTREAM']._serialized_start=118
-  _globals['_UPSTREAM']._serialized_end=495
-  _globals['_LISTUPSTREAMSREQUEST']._serialized_start=497
-  _globals['_LISTUPSTREAMSREQUEST']._serialized_end=519
-  _globals['_LISTUPSTREAMSRESPONSE']._serialized_start=521
-  _globals['_LISTUPSTREAMSRESPONSE']._serialized_end=601
-  _globals['_ADDUPSTREAMREQUEST']._serialized_start=604
-  _globals['_ADDUPSTREAMREQUEST']._serialized_end=903
-  _globals['_ADDUPSTREAMREQUEST_HEADERSENTRY']._serialized_start=845
-  _globals['_ADDUPSTREAMREQUEST_HEADERSENTRY']._serialized_end=903
-  _globals['_ADDUPSTREAMRESPONSE']._serialized_start=905
-  _globals['_ADDUPSTREAMRESPONSE']._serialized_end=981
-  _globals['_REMOVEUPSTREAMREQUEST']._serialized_start=983
-  _globals['_REMOVEUPSTREAMREQUEST']._serialized_end=1028
-  _globals['_REMOVEUPSTREAMRESPONSE']._serialized_start=1030
-  _globals['_REMOVEUPSTREAMRESPONSE']._serialized_end=1087
+  _globals['_UPSTREAM']._serialized_start=85
+  _globals['_UPSTREAM']._serialized_end=430
+  _globals['_LISTUPSTREAMSREQUEST']._serialized_start=432
+  _globals['_LISTUPSTREAMSREQUEST']._serialized_end=454
+  _globals['_LISTUPSTREAMSRESPONSE']._serialized_start=456
+  _globals['_LISTUPSTREAMSRESPONSE']._serialized_end=536
+  _globals['_ADDUPSTREAMREQUEST']._serialized_start=539
+  _globals['_ADDUPSTREAMREQUEST']._serialized_end=838
+  _globals['_ADDUPSTREAMREQUEST_HEADERSENTRY']._serialized_start=780
+  _globals['_ADDUPSTREAMREQUEST_HEADERSENTRY']._serialized_end=838
+  _globals['_ADDUPSTREAMRESPONSE']._serialized_start=840
+  _globals['_ADDUPSTREAMRESPONSE']._serialized_end=916
+  _globals['_REMOVEUPSTREAMREQUEST']._serialized_start=918
+  _globals['_REMOVEUPSTREAMREQUEST']._serialized_end=963
+  _globals['_REMOVEUPSTREAMRESPONSE']._serialized_start=965
+  _globals['_REMOVEUPSTREAMRESPONSE']._serialized_end=1022
 # @@protoc_insertion_point(module_scope)

@@ -1,7 +1,6 @@
 import datetime
 
 from google.protobuf import duration_pb2 as _duration_pb2
-from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
@@ -11,7 +10,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class Upstream(_message.Message):
-    __slots__ = ("agent", "url", "settings", "credentials", "unavailable_ms", "last_error", "interfaces", "skipped_interfaces", "running", "turns", "last_error_time")
+    __slots__ = ("agent", "url", "settings", "credentials", "unavailable_ms", "last_error", "interfaces", "skipped_interfaces", "running", "turns", "last_error_ms")
     AGENT_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     SETTINGS_FIELD_NUMBER: _ClassVar[int]
@@ -22,7 +21,7 @@ class Upstream(_message.Message):
     SKIPPED_INTERFACES_FIELD_NUMBER: _ClassVar[int]
     RUNNING_FIELD_NUMBER: _ClassVar[int]
     TURNS_FIELD_NUMBER: _ClassVar[int]
-    LAST_ERROR_TIME_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_MS_FIELD_NUMBER: _ClassVar[int]
     agent: str
     url: str
     settings: bool
@@ -33,8 +32,8 @@ class Upstream(_message.Message):
     skipped_interfaces: _containers.RepeatedScalarFieldContainer[str]
     running: int
     turns: int
-    last_error_time: _timestamp_pb2.Timestamp
-    def __init__(self, agent: _Optional[str] = ..., url: _Optional[str] = ..., settings: bool = ..., credentials: bool = ..., unavailable_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., skipped_interfaces: _Optional[_Iterable[str]] = ..., running: _Optional[int] = ..., turns: _Optional[int] = ..., last_error_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    last_error_ms: int
+    def __init__(self, agent: _Optional[str] = ..., url: _Optional[str] = ..., settings: bool = ..., credentials: bool = ..., unavailable_ms: _Optional[int] = ..., last_error: _Optional[str] = ..., interfaces: _Optional[_Iterable[str]] = ..., skipped_interfaces: _Optional[_Iterable[str]] = ..., running: _Optional[int] = ..., turns: _Optional[int] = ..., last_error_ms: _Optional[int] = ...) -> None: ...
 
 class ListUpstreamsRequest(_message.Message):
     __slots__ = ()

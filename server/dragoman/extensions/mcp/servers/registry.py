@@ -120,7 +120,7 @@ class McpRegistry(CalledRegistry[McpAgent]):
             has_credentials=bool(server.headers or server.env),
             seconds_absent=agent.seconds_absent,
             problem=agent.breaker.last_error,
-            last_error_time=agent.breaker.last_error_time,
+            seconds_since_error=agent.breaker.seconds_since_error,
             interfaces=[f"MCP {discovered.protocol_version} over {transport}"] if discovered is not None else [],
             skipped_interfaces=discovered.left_out if discovered is not None else (),
             running_turns=agent.running,
