@@ -104,7 +104,7 @@ asyncio.run(main())
 
 
 def test_a_task_column_is_added_in_the_record_and_each_migration(copy: Copy) -> None:
-    summary = "the beginning of its first message; empty for tasks of releases that did not store it\n"
+    summary = '    """The beginning of its first message; empty for tasks of releases that did not store it."""\n'
     copy.add("core/task/log.py", summary, '    mood: str = "calm"\n')
     copy.add_column("mood")
     assert copy.run("-c", STORES_A_TASK) == "calm calm\n"
@@ -160,7 +160,7 @@ def test_a_field_of_a_task_is_added_in_six_places(copy: Copy) -> None:
     copy.copy_protos()
     last = "collide. At most 24 levels deep.\n  google.protobuf.Struct metadata = 6;\n"
     copy.add("proto/lf/a2a/v1/a2a.proto", last, "\n  // How the task began.\n  string mood = 7;\n")
-    summary = "the beginning of its first message; empty for tasks of releases that did not store it\n"
+    summary = '    """The beginning of its first message; empty for tasks of releases that did not store it."""\n'
     copy.add("core/task/log.py", summary, '    mood: str = ""\n')
     copy.add_column("mood")
     copy.add("core/task/plan.py", "summary=new.summary,", ' mood="claimed" if change.claim_session else "waits",')

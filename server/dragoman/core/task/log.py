@@ -44,29 +44,47 @@ class TaskRecord:
     id: str
     context: str
     state: int
-    updated: int  # timestamp of the status, in milliseconds since the epoch
-    last_sequence: int  # sequence of the last event
+    updated: int
+    """Timestamp of the status, in milliseconds since the epoch."""
+    last_sequence: int
+    """Sequence of the last event."""
     message_count: int = 0
-    status_message: int = 0  # the message of the current status, which is not part of the history yet
-    question: int = 0  # the message with which the agent last asked for input or authentication
-    last_received: int = 0  # the user's last message
-    last_delivered: int = 0  # the user's last message that the agent has received
-    session: int = 0  # the session that runs the task; 0 for none
+    status_message: int = 0
+    """The message of the current status, which is not part of the history yet."""
+    question: int = 0
+    """The message with which the agent last asked for input or authentication."""
+    last_received: int = 0
+    """The user's last message."""
+    last_delivered: int = 0
+    """The user's last message that the agent has received."""
+    session: int = 0
+    """The session that runs the task; 0 for none."""
     token: int = 0
     """The fencing token. Each claim increments it; a write under an older token is rejected."""
-    ready: bool = False  # waiting to be claimed
-    visible: bool = True  # false while a `direct` agent may still reply with a Message instead of a task
-    attempt: int = 1  # the number of the current turn's attempt: above 1 after a crash
-    last_completed: int = 0  # the user's last message that a completed turn has handled
-    has_live_push: bool = False  # whether a push configuration of it is live: it has, or will have, events to deliver
-    wake_at: int = 0  # when its turn continues, in milliseconds since the epoch; 0 unless it sleeps
+    ready: bool = False
+    """Waiting to be claimed."""
+    visible: bool = True
+    """False while a `direct` agent may still reply with a Message instead of a task."""
+    attempt: int = 1
+    """The number of the current turn's attempt: above 1 after a crash."""
+    last_completed: int = 0
+    """The user's last message that a completed turn has handled."""
+    has_live_push: bool = False
+    """Whether a push configuration of it is live: it has, or will have, events to deliver."""
+    wake_at: int = 0
+    """When its turn continues, in milliseconds since the epoch; 0 unless it sleeps."""
     turn_at: int = 0
     """When its current or last turn was claimed; while one waits to be claimed, since when. Milliseconds as above."""
-    status_text: str = ""  # the beginning of the error or question in its status message; empty in other states
-    dialect: str = ""  # the dialect of the request that created it
-    alias: bool = False  # whether the client chose `id` (A2A 0.1); otherwise `id` is the text of the key
-    principal: str = ""  # the principal that created it: the owner's, unless tasks are shared
-    summary: str = ""  # the beginning of its first message; empty for tasks of releases that did not store it
+    status_text: str = ""
+    """The beginning of the error or question in its status message; empty in other states."""
+    dialect: str = ""
+    """The dialect of the request that created it."""
+    alias: bool = False
+    """Whether the client chose `id` (A2A 0.1); otherwise `id` is the text of the key."""
+    principal: str = ""
+    """The principal that created it: the owner's, unless tasks are shared."""
+    summary: str = ""
+    """The beginning of its first message; empty for tasks of releases that did not store it."""
 
     @property
     def running(self) -> bool:
@@ -98,7 +116,8 @@ class NewTask:
     metadata: bytes = b""
     visible: bool = True
     dialect: str = ""
-    fresh_context: bool = False  # whether the conversation began with this task and so has no state yet
+    fresh_context: bool = False
+    """Whether the conversation began with this task and so has no state yet."""
     alias: bool = False
     """Whether the client chose `id`. Rejected as EXISTS when the owner's agent already has a task of that alias."""
     restarts: bool = False
@@ -173,7 +192,8 @@ class KeyRecord:
     digest: bytes
     task: TaskRef | None  # None for a task that was erased
     reply: bytes = b""
-    sequence_before: int = 0  # the last sequence before the message: 0 when the message created the task
+    sequence_before: int = 0
+    """The last sequence before the message: 0 when the message created the task."""
 
 
 class DuplicateKey(AppendRejected):
@@ -348,7 +368,8 @@ class Append:
     create: NewTask | None = None
     message: IncomingMessage | None = None
     events: Sequence[StatusChange | ArtifactChange] = ()
-    claim_session: int = 0  # the session that claims the task, if this change leaves it ready
+    claim_session: int = 0
+    """The session that claims the task, if this change leaves it ready."""
     last_delivered: int = 0  # the user's last message that the agent has received
     task_state: bytes | None = None  # the agent's JSON for this task (`turn.state`); None leaves it unchanged
     task_metadata: bytes = b""  # a serialized Struct, merged into the task's metadata by key
@@ -415,6 +436,7 @@ class Appended:
 
     record: TaskRecord
     events: list[Event]
-    turn_continues: bool = False  # the turn did not end, because unread messages are waiting; the claim still holds
+    turn_continues: bool = False
+    """The turn did not end, because unread messages are waiting; the claim still holds."""
     claimed: bool = False  # whether this append claimed the task for its `claim_session`
     usage: Usage | None = None  # with a usage report: the task's total usage
