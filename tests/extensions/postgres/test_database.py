@@ -260,6 +260,24 @@ async def test_readers_beyond_the_pool_get_an_error_in_time(own_postgres: Server
     await store.close()
 
 
+async def test_a_server_that_becomes_a_standby_is_read_only_until_it_is_promoted(
+    own_postgres: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = await open_store(own_postgres.url(), retries=PostgresRetries(write=0.2, read=60.0))
+    claimed = await running(store)
+    change = Append(task=claimed.record.ref, guard=Exists())
+    await asyncio.to_thread(own_postgres.stop)
+    (own_postgres.data / "standby.signal").touch()
+    await asyncio.to_thread(own_postgres.start)
+    assert await store.read(claimed.record.ref) is not None
+    with pytest.raises(Unavailable, match="the store is read-only; what it has acknowledged is safe"):
+        await store.append(change)
+    assert "cannot set transaction read-write mode during recovery: it is a standby, or lacks a feature" in caplog.text
+    own_postgres.run("pg_ctl", "promote", "-w", "-D", str(own_postgres.data))
+    await store.append(change)
+    await store.close()
+
+
 async def test_a_lock_that_is_held_for_too_long_is_named_by_the_error(
     store: PostgresStore, postgres_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
