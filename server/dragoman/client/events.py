@@ -86,10 +86,8 @@ class File(_TaskEvent):
 class Question(_TaskEvent):
     """The agent waits for the caller. `answer` continues the run with the same task; without an answer the run ends."""
 
-    text: str
-    """The question, with its links, such as the URL of a sign-in page."""
-    wants_credentials: bool = False
-    """The agent requires authentication (AUTH_REQUIRED), not text."""
+    text: str  # the question, with its links, such as the URL of a sign-in page
+    wants_credentials: bool = False  # the agent requires authentication (AUTH_REQUIRED), not text
     message: pb.Message = field(default_factory=pb.Message, repr=False)
     reply: tuple[str, tuple[files.FileInput, ...]] | None = field(default=None, repr=False)
 

@@ -73,8 +73,7 @@ class Notification:
     """One event of a task."""
 
     task_id: str
-    config_id: str
-    """The id of the push configuration."""
+    config_id: str  # the id of the push configuration
     cursor: str
     """The cursor of the event: the same in each delivery. A stream can resume after it."""
     sequence: int

@@ -144,8 +144,8 @@ def _rejections(observed: Observed) -> Iterator[str]:
     for entry in observed.entries:
         if not (isinstance(entry, Rejected) and entry.reason == "RateLimited"):
             continue
-        asked = sent[entry.op].at
-        moments = [asked, *(start for start, _ in live if asked <= start <= entry.at)]
+        sent_at = sent[entry.op].at
+        moments = [sent_at, *(start for start, _ in live if sent_at <= start <= entry.at)]
         most = max(sum(start <= at <= end for start, end in live) for at in moments)
         if most < LIVE_TASKS:
             yield f"op {entry.op}: rejected at {entry.at:.3f} s, with {most} live tasks, and {LIVE_TASKS} may be"
@@ -164,8 +164,8 @@ def _webhooks(observed: Observed, *, is_prompt: bool) -> Iterator[str]:
             for one in late[:1]:
                 yield f"webhook {hook}: removed at {change.at:.3f} s, told event {one.sequence} at {one.at:.3f} s"
         elif how == "added" and task is not None:
-            told = {one.sequence for one in deliveries[hook] if 200 <= one.status < 300}
-            if task.last not in told and change.at < task.times[1]:
+            reported = {one.sequence for one in deliveries[hook] if 200 <= one.status < 300}
+            if task.last not in reported and change.at < task.times[1]:
                 yield f"webhook {hook}: added at {change.at:.3f} s, and never told event {task.last}, the last"
 
 

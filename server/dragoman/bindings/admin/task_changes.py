@@ -229,8 +229,7 @@ class TaskChanges:
         arguments = {"request.taskId": record.id, "request.agent": record.agent, "request.scope": scope}
         # The names of an erased task's principal must not stay.
         arguments |= {} if entry == _ERASE.entry else {"request.principal": record.principal}
-        arguments |= {"request.requestId": request_id} if request_id else {}
-        arguments |= {"task": created} if created else {}
+        arguments |= {name: text for name, text in (("request.requestId", request_id), ("task", created)) if text}
         self.runtime.auditor.note_operator_action(entry, identity, arguments)
 
 

@@ -86,8 +86,7 @@ class TaskLists:
         groups = (await self.runtime.store.search(within_grants(operator.identity, query))).groups
         groups.sort(key=lambda group: (group.count, group.last.record.updated), reverse=True)
         shown = (_group_message(group, group.last.record) for group in groups[:limit])
-        more = len(groups) > limit or len(groups) == cursors.MAX_CAUSES
-        response = ops.ListFailuresResponse(groups=shown, more=more)
+        response = ops.ListFailuresResponse(groups=shown, more=len(groups) > min(limit, cursors.MAX_CAUSES - 1))
         if not operator.identity.granted(SCOPE_GRANT_PREFIX):  # the reruns are those of all scopes
             for group in response.groups:
                 Parse(await self.runtime.store.key_values.get(RERUNS_NAME.format(group.cause)) or "{}", group.reruns)
