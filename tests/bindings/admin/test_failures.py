@@ -165,8 +165,8 @@ async def test_equal_failures_are_grouped_and_rerun_together(server: Server) -> 
     (hidden,) = (await failures(server, TENANT_OPERATOR)).groups
     assert (hidden.cause, hidden.HasField("reruns")) == (first.cause, False)
     for repeat_steps, skipped in ((False, 3), (True, 0)):  # the reruns failed alike, and were not rerun themselves
-        again = bulk.RerunTasksRequest(filter={"cause": first.cause}, limit=100, repeat_steps=repeat_steps)
-        done = await server.ops.RerunTasks(again, metadata=tuple(OLGA.items()))
+        rerun = bulk.RerunTasksRequest(filter={"cause": first.cause}, limit=100, repeat_steps=repeat_steps)
+        done = await server.ops.RerunTasks(rerun, metadata=tuple(OLGA.items()))
         assert (done.skipped, done.changed >= 3 - skipped) == (skipped, True)
     async with server.http.get("/operations/failures?filter.principal=bob", headers=OLGA) as answer:
         (group,) = (await answer.json())["groups"]
