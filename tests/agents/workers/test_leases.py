@@ -212,6 +212,22 @@ async def test_a_turn_that_runs_again_waits_until_the_lease_of_its_lost_worker_i
     assert (worker.connection.remaining_lease <= 0) is (attempt == 1)  # the last attempt ends at once
 
 
+async def test_a_turn_that_waits_for_a_lease_takes_no_room_of_other_workers() -> None:
+    worker = Worker(retries=1)
+    worker.beat(1)
+    run = asyncio.create_task(worker.agent.take_turn(RecordingTurnContext("go")))
+    await asyncio.sleep(0)
+    assert worker.agent.capacity == 1
+    worker.agent.remove_worker(worker.connection)
+    worker.connection.close()
+    await eventually(lambda: worker.agent.capacity == 1)  # its own place, so that a new worker adds all of its own
+    worker.connection.has_exited = True
+    run.cancel()
+    with pytest.raises(WorkerLost):
+        await run
+    assert worker.agent.capacity == 0
+
+
 async def test_a_turn_that_waits_for_a_lease_can_be_canceled() -> None:
     worker = Worker(timings=HeartbeatTimings(lease=0.2, margin=0.05), retries=1)
     worker.beat(1)

@@ -38,11 +38,13 @@ class WorkerAgent:
         self._clock = clock
         self.workers: deque[WorkerConnection] = deque()  # the connected ones, in rotation
         self._capacity_changed = asyncio.Event()
+        self._lost_turns = 0  # turns that wait for the lease of their lost worker
 
     @property
     def capacity(self) -> int:
-        """Concurrent turns that the connected workers can run, including the running ones."""
-        return sum(worker.free_capacity(self.spec.id) + worker.running_turns(self.spec.id) for worker in self.workers)
+        """Concurrent turns that the connected workers can run, including the running ones and those of lost workers."""
+        connected = sum(one.free_capacity(self.spec.id) + one.running_turns(self.spec.id) for one in self.workers)
+        return connected + self._lost_turns
 
     @property
     def seconds_absent(self) -> float:
@@ -59,8 +61,9 @@ class WorkerAgent:
         for worker in self.workers:
             silence, lease = worker.seconds_silent, worker.timings.lease
             if worker.is_running(self.spec.id, task_id) and silence > worker.timings.heartbeat * 2:
-                silent = f"Its worker has sent nothing for {silence:.0f} s"
-                return f"{silent}; after {lease:g} s of silence it counts as lost."
+                return (
+                    f"Its worker has sent nothing for {silence:.0f} s, and counts as lost after {lease:g} s of silence."
+                )
         return ""
 
     def may_have_work(self, task_state: bytes, attempt: int) -> bool:
@@ -114,12 +117,14 @@ class WorkerAgent:
 
     async def _wait_for_lease_of(self, worker: WorkerConnection, context: TurnContext) -> None:
         """Waits until a disconnected worker has stopped its turns by its own clock."""
+        self._lost_turns += 1
         while (seconds := worker.remaining_lease) > 0:
             try:
                 await asyncio.sleep(seconds)
             except asyncio.CancelledError:
                 if context.stopping:
                     raise AgentStillRuns from None
+        self._lost_turns -= 1
 
     async def _next_free_worker(self, turn_context: TurnContext) -> WorkerConnection:
         """The next worker in rotation that has a lease and room.

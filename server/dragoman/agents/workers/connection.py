@@ -93,11 +93,9 @@ class WorkerConnection:
     @property
     def remaining_lease(self) -> float:
         """Seconds for which the worker may still run turns after its connection is lost."""
-        if self.has_exited:
-            return 0.0
-        if self._lease_ends is None:  # an older worker stops when it has heard nothing for the lease
-            return self._last_sent_at + self.timings.lease + self.timings.margin - self._loop.time()
-        return self._lease_ends + self.timings.margin - self._loop.time()
+        # An older worker stops when it has heard nothing for the lease.
+        ends = self._last_sent_at + self.timings.lease if self._lease_ends is None else self._lease_ends
+        return 0.0 if self.has_exited else ends + self.timings.margin - self._loop.time()
 
     @property
     def has_lease(self) -> bool:

@@ -162,9 +162,7 @@ class JsonRpcExchange(HttpExchange):
         return lambda event: encode(adapt_event(event), turn and event.ends)
 
     def _response(self, result: bytes) -> Response:
-        headers = {"Content-Type": JSON_CONTENT_TYPE}
-        if self.extensions:
-            headers |= self.activation_headers()
+        headers = {"Content-Type": JSON_CONTENT_TYPE, **(self.activation_headers() if self.extensions else {})}
         return Response(200, headers, json_request.encode_result(self.rpc.id, result))
 
     async def stream(self, events: EventStream, registration: OpenStream) -> web.StreamResponse:
