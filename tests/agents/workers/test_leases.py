@@ -213,6 +213,7 @@ async def test_a_turn_that_runs_again_waits_until_the_lease_of_its_lost_worker_i
 
 
 async def test_a_turn_that_waits_for_a_lease_takes_no_room_of_other_workers() -> None:
+async def test_a_turn_that_its_worker_has_returned_runs_again_at_once_though_the_worker_has_left() -> None:
     worker = Worker(retries=1)
     worker.beat(1)
     run = asyncio.create_task(worker.agent.take_turn(RecordingTurnContext("go")))
@@ -226,6 +227,11 @@ async def test_a_turn_that_waits_for_a_lease_takes_no_room_of_other_workers() ->
     with pytest.raises(WorkerLost):
         await run
     assert worker.agent.capacity == 0
+    worker.release()
+    worker.connection.close()
+    with pytest.raises(WorkerLost, match="The worker was stopped"):
+        await run
+    assert worker.connection.remaining_lease > 0
 
 
 async def test_a_turn_that_waits_for_a_lease_can_be_canceled() -> None:

@@ -106,7 +106,7 @@ class WorkerAgent:
             raise asyncio.CancelledError from error
         except WorkerLost as error:
             is_repeated = turn_context.attempt <= self.spec.crash_retries
-            if error.may_have_started and worker.is_closed and (turn_context.canceled or is_repeated):
+            if error.may_have_started and not turn.was_returned and (turn_context.canceled or is_repeated):
                 await self._wait_for_lease_of(worker, turn_context)
                 if turn_context.canceled:
                     raise asyncio.CancelledError from error

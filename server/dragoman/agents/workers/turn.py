@@ -65,7 +65,7 @@ class RemoteTurn:
         self._message_task: asyncio.Task[None] | None = None
         self._call_tasks: set[asyncio.Task[None]] = set()
         self._stopping_sent = False
-        self.was_refused = False  # the worker has returned it without having begun it
+        self.was_returned = self.was_refused = False  # by its worker; without having begun it
 
     # Frames from the worker ---------------------------------------------------------------------------------------
 
@@ -162,7 +162,7 @@ class RemoteTurn:
             case "released" if self.turn_context.canceled and not frame.released.not_begun:
                 self._fail(AgentStopped())
             case "released":
-                self.was_refused = frame.released.not_begun
+                self.was_returned, self.was_refused = True, frame.released.not_begun
                 reason = frame.released.reason[:MAX_RELEASE_REASON_CHARS] or "The worker was stopped."
                 self._fail(WorkerLost(reason, may_have_started=not self.was_refused))
             case _:
