@@ -113,10 +113,11 @@ def describe(error: BaseException, limit: int = MAX_TEXT_CHARS) -> str:
     return f"{name_of(error)}: {text}" if text else name_of(error)
 
 
-def describe_leaf(error: BaseException) -> str:
-    """The same of the first exception in a group, with the number of the others."""
-    first, *others = leaves(error)
-    return describe(first) + (f" (and {len(others)} more)" if others else "")
+def describe_leaf(error: BaseException, text: str = "") -> str:
+    """The same of the first exception in a group, or `text`, with the number of the others, counted up to a limit."""
+    first, *rest = leaves(error)
+    more = f" (and {len(rest)}{'+' * (len(rest) == MAX_CAUSES - 1)} more)" if rest else ""
+    return (text or describe(first)) + more
 
 
 ERROR_ID_BYTES: Final = 6  # random bytes of an error id, which is written in hexadecimal
@@ -188,7 +189,7 @@ def failure_fields(error: BaseException, group: BaseException | None = None, own
         "text": text_of(error),
         "frames": frames or _frames([error, *behind], is_own_file),
         "step": next((step for step in steps if type(step) is str), ""),
-        "causes": [describe(one, MAX_LINE_CHARS) for one in behind[:MAX_STORED_CAUSES]],
+        "causes": list(dict.fromkeys(describe(one, MAX_LINE_CHARS) for one in behind[:MAX_CAUSES]))[:MAX_STORED_CAUSES],
     }
 
 

@@ -39,6 +39,7 @@ from dragoman.core.errors import InvalidAgentResponse, Unavailable, lacks_memory
 from dragoman.core.exceptions import (
     ERROR_ID_BYTES,
     describe,
+    describe_leaf,
     failure_fields,
     generic_error_text,
     is_a,
@@ -318,9 +319,7 @@ def describe_exception(cause: BaseException, error: BaseException) -> str:
 
     The text alone of an AgentError: it was written for the caller.
     """
-    description = (text_of(cause) if is_a(cause, AgentError) else "") or describe(cause)
-    more = len(leaves(error)) - 1
-    return f"{description} (and {more} more)" if more else description
+    return describe_leaf(error, (text_of(cause) if is_a(cause, AgentError) else "") or describe(cause))
 
 
 class SourceLocation(NamedTuple):

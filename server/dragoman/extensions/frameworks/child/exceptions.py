@@ -28,6 +28,7 @@ _functions = _load()
 is_a: Callable[..., bool] = _functions.is_a
 name_of: Callable[[BaseException], str] = _functions.name_of
 text_of: Callable[..., str] = _functions.text_of
+describe_leaf: Callable[..., str] = _functions.describe_leaf
 describe: Callable[..., str] = _functions.describe
 leaves: Callable[[BaseException], list[BaseException]] = _functions.leaves
 stack_of: Callable[[BaseException], Any] = _functions.stack_of

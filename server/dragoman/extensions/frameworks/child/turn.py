@@ -11,7 +11,16 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from .exceptions import ERROR_ID_BYTES, failure_fields, generic_error_text, is_a, leaves, name_of, text_of
+from .exceptions import (
+    ERROR_ID_BYTES,
+    describe_leaf,
+    failure_fields,
+    generic_error_text,
+    is_a,
+    leaves,
+    name_of,
+    text_of,
+)
 
 log = logging.getLogger("dragoman.executor")
 
@@ -420,11 +429,10 @@ def _classes(error: BaseException) -> list[tuple[str, str]]:
 
 def describe_error(error: BaseException) -> str:
     """An error as one line for the task, of a group the first in it. The traceback goes to the log only."""
-    error, *others = leaves(error)
-    return _describe_leaf(error) + (f" (and {len(others)} more)" if others else "")
+    return describe_leaf(error, _describe_one(leaves(error)[0]))
 
 
-def _describe_leaf(error: BaseException) -> str:
+def _describe_one(error: BaseException) -> str:
     if _is_agent_error(error) and (text := text_of(error)):
         return text
     name, text = name_of(error), ""
