@@ -104,10 +104,9 @@ class TaskLists:
         granted = identity.granted(SCOPE_GRANT_PREFIX)
         response = ops.ListTasksResponse(
             tasks=[_found_task(one, operator.is_operator) for one in found.tasks],
-            total=found.total,
-            total_is_minimum=not found.is_total_exact and not request.page_token,
+            total=found.total, total_is_minimum=not found.is_total_exact and not request.page_token,
             scopes=[scope for scope in await self.runtime.store.scopes(MAX_SCOPES) if not granted or scope in granted],
-        )
+        )  # fmt: skip
         if found.next is not None:
             response.next_page_token = cursors.page_token(query, found.next)
         if request.count_states and not request.page_token:
@@ -210,6 +209,8 @@ def task_search(request: ops.ListTasksRequest, limit: int, *, finds_failures: bo
         raise InvalidParams.field("text", f"must have at most {MAX_SEARCH_TEXT} characters")
     if len(request.metadata) > MAX_SEARCH_ENTRIES:
         raise InvalidParams.field("metadata", f"must have at most {MAX_SEARCH_ENTRIES} entries")
+    if len(request.cause) not in (0, 16):
+        raise InvalidParams.field("cause", "must be the 16 hexadecimal digits that name a group of failures")
     entries = []
     for entry in request.metadata:
         key, separator, value = entry.partition("=")
