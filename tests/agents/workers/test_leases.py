@@ -213,7 +213,6 @@ async def test_a_turn_that_runs_again_waits_until_the_lease_of_its_lost_worker_i
 
 
 async def test_a_turn_that_waits_for_a_lease_takes_no_room_of_other_workers() -> None:
-async def test_a_turn_that_its_worker_has_returned_runs_again_at_once_though_the_worker_has_left() -> None:
     worker = Worker(retries=1)
     worker.beat(1)
     run = asyncio.create_task(worker.agent.take_turn(RecordingTurnContext("go")))
@@ -227,6 +226,13 @@ async def test_a_turn_that_its_worker_has_returned_runs_again_at_once_though_the
     with pytest.raises(WorkerLost):
         await run
     assert worker.agent.capacity == 0
+
+
+async def test_a_turn_that_its_worker_has_returned_runs_again_at_once_though_the_worker_has_left() -> None:
+    worker = Worker(retries=1)
+    worker.beat(1)
+    run = asyncio.create_task(worker.agent.take_turn(RecordingTurnContext("go")))
+    await asyncio.sleep(0)
     worker.release()
     worker.connection.close()
     with pytest.raises(WorkerLost, match="The worker was stopped"):
@@ -241,12 +247,13 @@ async def test_a_turn_that_waits_for_a_lease_can_be_canceled() -> None:
     run = asyncio.create_task(worker.agent.take_turn(context))
     await asyncio.sleep(0)
     worker.connection.close()
-    await asyncio.sleep(0)
+    await eventually(lambda: worker.agent.describe_run("task-1").startswith("Its worker is lost"))
     context.canceled, context.cancel_reason = True, "client"
     run.cancel()
     with pytest.raises(asyncio.CancelledError):
         await run
     assert worker.connection.remaining_lease <= 0
+    assert not worker.agent.describe_run("task-1")
 
 
 async def test_a_turn_that_nobody_canceled_is_lost_with_its_worker_at_once() -> None:

@@ -38,13 +38,13 @@ class WorkerAgent:
         self._clock = clock
         self.workers: deque[WorkerConnection] = deque()  # the connected ones, in rotation
         self._capacity_changed = asyncio.Event()
-        self._lost_turns = 0  # turns that wait for the lease of their lost worker
+        self._lost: dict[str, WorkerConnection] = {}  # by task: the lost workers that may still run a turn
 
     @property
     def capacity(self) -> int:
         """Concurrent turns that the connected workers can run, including the running ones and those of lost workers."""
         connected = sum(one.free_capacity(self.spec.id) + one.running_turns(self.spec.id) for one in self.workers)
-        return connected + self._lost_turns
+        return connected + len(self._lost)
 
     @property
     def seconds_absent(self) -> float:
@@ -58,12 +58,12 @@ class WorkerAgent:
         return next((str(worker) for worker in self.workers if worker.is_running(self.spec.id, task_id)), "")
 
     def describe_run(self, task_id: str) -> str:
+        if (lost := self._lost.get(task_id)) is not None:
+            return f"Its worker is lost and may run it for {lost.remaining_lease:.0f} s more; then it goes on, or ends."
         for worker in self.workers:
-            silence, lease = worker.seconds_silent, worker.timings.lease
-            if worker.is_running(self.spec.id, task_id) and silence > worker.timings.heartbeat * 2:
-                return (
-                    f"Its worker has sent nothing for {silence:.0f} s, and counts as lost after {lease:g} s of silence."
-                )
+            quiet, lease = worker.seconds_silent, worker.timings.lease
+            if worker.is_running(self.spec.id, task_id) and quiet > worker.timings.heartbeat * 2:
+                return f"Its worker has sent nothing for {quiet:.0f} s; after {lease:g} s of silence it counts as lost."
         return ""
 
     def may_have_work(self, task_state: bytes, attempt: int) -> bool:
@@ -117,14 +117,14 @@ class WorkerAgent:
 
     async def _wait_for_lease_of(self, worker: WorkerConnection, context: TurnContext) -> None:
         """Waits until a disconnected worker has stopped its turns by its own clock."""
-        self._lost_turns += 1
+        self._lost[context.task_id] = worker
         while (seconds := worker.remaining_lease) > 0:
             try:
                 await asyncio.sleep(seconds)
             except asyncio.CancelledError:
                 if context.stopping:
                     raise AgentStillRuns from None
-        self._lost_turns -= 1
+        self._lost.pop(context.task_id, None)  # tasks of two owners may have one id
 
     async def _next_free_worker(self, turn_context: TurnContext) -> WorkerConnection:
         """The next worker in rotation that has a lease and room.

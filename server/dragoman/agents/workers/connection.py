@@ -109,8 +109,7 @@ class WorkerConnection:
         return self._credits[agent] if self.has_lease and not (self.draining or self.is_closed) else 0
 
     def status(self, agent: str) -> WorkerStatus:
-        free, running = self.free_capacity(agent), self.running_turns(agent)
-        return WorkerStatus(self.name, self.peer, free, running, self.draining)
+        return WorkerStatus(self.name, self.peer, self.free_capacity(agent), self.running_turns(agent), self.draining)
 
     def running_turns(self, agent: str) -> int:
         return sum(turn.agent == agent for turn in self._turns.values())

@@ -28,7 +28,6 @@ log = logging.getLogger("dragoman.workers")
 WORKER_SYNC_INTERVAL: Final = 5.0
 """Seconds between two reads of the worker registry, where the servers on one store note connected workers."""
 
-
 MAX_AGENTS_PER_PRINCIPAL: Final = 1000
 """Agents that the workers of one principal register. They are stored, and stay until an operator forgets them."""
 

@@ -91,24 +91,19 @@ class Explainer:
         runner, remote = scheduler.runs.find(ref), scheduler.queues.remote(record.agent)
         spec = self.agents.get(record.agent)
         return Explanation(
-            record=record,
-            spec=spec,
+            record=record, spec=spec,
             attempts_allowed=max(1 + spec.crash_retries, spec.max_attempts) if spec else 1,
             session_expires=session_expires,
             here=record.running and record.session == scheduler.session,
             stopping=runner is not None and runner.stop.requested,
             subscribers=(feed.subscribers if (feed := self.feeds.by_task.get(ref)) else 0) - self.delivery_count(ref),
-            free_slots=max(scheduler.runs.free_slots, 0),
-            now=store.now(),
-            retention_ms=self.retention_age(record.agent, record.state),
-            status_text=await self._status_text(record),
-            pushes=await store.pushes.list_configs(ref),
-            worker=remote.runner_of(record.id) if remote else "",
+            free_slots=max(scheduler.runs.free_slots, 0), now=store.now(),
+            retention_ms=self.retention_age(record.agent, record.state), status_text=await self._status_text(record),
+            pushes=await store.pushes.list_configs(ref), worker=remote.runner_of(record.id) if remote else "",
             usage=found.usage if (found := await store.messages(ref, record.message_count)) else Usage(),
             trace=trace.trace_id_of(trace.trace_of(await store.envelope(ref, 1))),
-            delegated=await store.delegated_tasks(ref, MAX_DELEGATED),
-            failure=await read_failure(store, record),
-        )
+            delegated=await store.delegated_tasks(ref, MAX_DELEGATED), failure=await read_failure(store, record),
+        )  # fmt: skip
 
 
 MAX_STATUS_CHARS: Final = 200  # characters of a status text that are shown
@@ -168,14 +163,14 @@ def _describe_running(facts: Explanation, scheduler: Scheduler) -> str:
         )
     seconds, idle = runner.deadlines.elapsed, runner.deadlines.idle_seconds
     output = "it has produced no output yet" if idle is None else f"its last output was {_format_duration(idle)} ago"
-    since = _format_time(facts.now - round(seconds * 1000))
-    remote = scheduler.queues.remote(record.agent)
+    remote, since = scheduler.queues.remote(record.agent), _format_time(facts.now - round(seconds * 1000))
     within = f"within {LEASE_SECONDS:g} s if another server is running, else at the next start."
+    when = f"when the worker's lease is over, within {LEASE_SECONDS:g} s" if tries else "at once"
     sentences = [
         f"Its agent has been working on it since {since} ({_format_duration(seconds)}); {output}.",
         remote.describe_run(record.id) if remote else "",
         *_describe_limits(facts, seconds, seconds if idle is None else idle),
-        f"If its worker dies, {crash} at once; if this server dies, {within}"
+        f"If its worker dies, {crash} {when}; if this server dies, {within}"
         if remote and remote.is_worker_backed
         else f"If this server dies, {crash} {within}",
     ]
@@ -229,9 +224,8 @@ def _describe_waiting(facts: Explanation, scheduler: Scheduler) -> str:
         return "It waits for a process that runs its agent (--role worker, or all) and has a free slot."
     if scheduler.runs.free_slots <= 0:
         slots = scheduler.runs.slots
-        ((agent, count),) = Counter(runner.context.record.agent for runner in scheduler.runs).most_common(1) or [
-            ("", 0)
-        ]
+        running = Counter(runner.context.record.agent for runner in scheduler.runs)
+        ((agent, count),) = running.most_common(1) or [("", 0)]
         whose = f'by agent "{agent}"' if count >= slots else f'{count} of them by agent "{agent}"'
         return (
             f"It waits for a free slot here: all {slots} are taken, {whose}. It starts when a slot is free and earlier "
