@@ -6,7 +6,9 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from tests.runtime.harness import Harness, open_harness
+from tests.runtime.remote_agent import DONE, Far, served
 from tests.runtime.test_sessions import Shifted, hold, two
 
 from dragoman import Retry, Turn, retry
@@ -150,3 +152,20 @@ async def test_a_turn_that_waits_for_its_next_attempt_is_explained(tmp_path: Pat
 async def test_an_unknown_task_has_no_explanation(tmp_path: Path) -> None:
     async with open_harness(tmp_path, waits) as here:
         assert await here.runtime.explainer.explain("none") == []
+
+
+@pytest.mark.parametrize(
+    ("retries", "then"),
+    [
+        (0, "If its worker dies, it ends as FAILED at once"),
+        (1, "its turn is repeated (attempt 2 of 2) when the worker's lease is over, within 10 s"),
+    ],
+)
+async def test_what_follows_the_death_of_a_worker_is_explained(tmp_path: Path, retries: int, then: str) -> None:
+    far = Far(crash_retries=retries)
+    async with served(tmp_path, far) as here:
+        task = await here.start()
+        _, end = await far.turns.get()
+        assert then in (await explained(here, task.id)).next
+        end.set_result(DONE)
+        await here.idle()
