@@ -377,6 +377,20 @@ async def test_a_follow_up_with_which_another_process_may_have_begun_a_task_is_s
     assert (len(script.calls("ListTasks")), sent) == (1, [] if is_sent else ["m-2"])
 
 
+async def test_a_question_about_a_late_message_is_not_answered_with_the_one_before() -> None:
+    asks = task("INPUT_REQUIRED", "second", id="t-2")  # begun with m-2: the task of the turn's message had ended
+    asks.history.add(message_id="m-2")
+    script = ScriptedTransport({"GetTask": [[asks]], "SendStreamingMessage": [[task("COMPLETED", id="t-2")]]})
+    state = task_state_of(task="t-2", context="c-1", last_message_id="m-2")
+    context = RecordingTurnContext("hi", history=[pb.Message(message_id="m-0")], task_state=state)
+    context.attempt, context.waiting_messages = 2, 1
+    context.queued_messages.put_nowait(pb.Message(message_id="m-2"))
+    async with asyncio.timeout(60):
+        result = await agent(script).take_turn(context)
+    assert result.status.state == states.INPUT_REQUIRED
+    assert script.calls("SendStreamingMessage") == script.calls("SendMessage") == []
+
+
 async def test_a_follow_up_that_arrived_after_the_restart_is_sent() -> None:
     go = asyncio.Event()
     script = running(go, [], [task("WORKING")])
@@ -521,7 +535,7 @@ async def test_an_undelivered_reply_is_sent_and_a_delivered_one_is_not() -> None
     before = task_state_of(task="t-1", context="c-1", last_message_id="m-0")
     waits, works = task("INPUT_REQUIRED", text="colour?"), task("WORKING", message_id=QUESTION)
     for remote, sends in ((waits, 1), (works, 0)):
-        context = RecordingTurnContext("blue", task_state=before)
+        context = RecordingTurnContext("blue", history=[pb.Message(message_id="m-0")], task_state=before)
         context.attempt = 2
         done = task("COMPLETED", "blue")
         script = ScriptedTransport(

@@ -65,8 +65,9 @@ class UpstreamTurn(CalledTurn):
         self.writer = TurnWriter(context, connection.location, new_id)
         self._maybe_sent = False  # whether an idempotent agent may have the message of an earlier call all the same
         self._chosen_task_id = ""  # the id that we chose for the upstream task (0.1); else empty
-        self._message = context.message
-        self._envelope = context.envelope
+        self._message, self._envelope = context.message, context.envelope
+        last = self.writer.state.last_message_id  # of an earlier turn, or of this one: then it has the message
+        self._has_message = bool(last) and last not in [message.message_id for message in context.history]
 
     @property
     def is_marked_unsent(self) -> bool:
@@ -164,8 +165,8 @@ class UpstreamTurn(CalledTurn):
             if state.task:
                 raise self._lost() from None
             return None
-        has_it = state.last_message_id == self._message.message_id or retry.has_accepted(task, self._message)
-        return task if has_it else None
+        has_it = self._has_message or state.last_message_id == self._message.message_id
+        return task if has_it or retry.has_accepted(task, self._message) else None
 
     async def _has_received(self, message: pb.Message) -> bool:
         """Whether the upstream task has a message that was sent to it while it worked. Raises as `_find_task` does."""
@@ -195,7 +196,7 @@ class UpstreamTurn(CalledTurn):
                 # A message came too late for the upstream task: it starts another in the same context.
                 await self.writer.continue_after(result)
                 (self._message, self._envelope), is_doubtful = follow_ups.undelivered.pop(0)
-                may_be_sent = may_have_begun and is_doubtful
+                may_be_sent, self._has_message = may_have_begun and is_doubtful, False
         finally:
             await follow_ups.close()
 
