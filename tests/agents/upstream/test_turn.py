@@ -391,6 +391,21 @@ async def test_a_question_about_a_late_message_is_not_answered_with_the_one_befo
     assert script.calls("SendStreamingMessage") == script.calls("SendMessage") == []
 
 
+async def test_a_repeated_turn_does_not_take_the_result_of_the_turn_before_for_its_own() -> None:
+    ended, other = task("COMPLETED", "first"), task("COMPLETED", "second", id="t-2")
+    ended.history.add(message_id="m-0")
+    other.history.add(message_id=QUESTION)
+    first = await agent(ScriptedTransport({"SendStreamingMessage": [[ended]]})).take_turn(RecordingTurnContext("hi"))
+    assert first.state_update.task_state is not None
+    script = ScriptedTransport({"ListTasks": [[pb.ListTasksResponse(tasks=[ended, other])]]})
+    context = RecordingTurnContext(
+        "hi", history=[pb.Message(message_id="m-0")], task_state=first.state_update.task_state
+    )
+    context.attempt = 2
+    second = await agent(script).take_turn(context)
+    assert (texts(context.task(second)), len(script.calls("SendStreamingMessage"))) == ("second", 0)
+
+
 async def test_a_follow_up_that_arrived_after_the_restart_is_sent() -> None:
     go = asyncio.Event()
     script = running(go, [], [task("WORKING")])

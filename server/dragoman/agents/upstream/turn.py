@@ -192,6 +192,8 @@ class UpstreamTurn(CalledTurn):
             while True:
                 result = await follow_ups.run_with(self._answer_one(may_be_sent=may_be_sent))
                 if not follow_ups.undelivered:
+                    if states.is_terminal(result.status.state):
+                        self.writer.forget_task()  # else a repeated next turn would take this result for its own
                     return replace(result, state_update=self.writer.state_update())
                 # A message came too late for the upstream task: it starts another in the same context.
                 await self.writer.continue_after(result)
