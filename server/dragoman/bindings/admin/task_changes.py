@@ -177,7 +177,7 @@ class TaskChanges:
         store, name, stored = self.runtime.store, RERUNS_NAME.format(cause), False
         while not stored:  # another page of the same rerun may end at this moment
             before = await store.key_values.get(name)
-            reruns = Parse(before or "{}", ops.FailureReruns())
+            reruns = Parse(before or "{}", ops.FailureReruns(), ignore_unknown_fields=True)
             reruns.last.FromMilliseconds(store.now())
             reruns.principal, reruns.count = principal, reruns.count + count
             stored = await store.key_values.compare_and_set(name, MessageToJson(reruns), expected=before)

@@ -89,7 +89,8 @@ class TaskLists:
         response = ops.ListFailuresResponse(groups=shown, more=len(groups) > min(limit, cursors.MAX_CAUSES - 1))
         if not operator.identity.granted(SCOPE_GRANT_PREFIX):  # the reruns are those of all scopes
             for group in response.groups:
-                Parse(await self.runtime.store.key_values.get(RERUNS_NAME.format(group.cause)) or "{}", group.reruns)
+                stored = await self.runtime.store.key_values.get(RERUNS_NAME.format(group.cause))
+                Parse(stored or "{}", group.reruns, ignore_unknown_fields=True)
         return response
 
     # ---- all principals
