@@ -243,6 +243,14 @@ def test_columns_that_do_not_fit_go_on_on_further_lines(
     assert stream.getvalue().splitlines() == expected
 
 
+def test_rows_without_a_value_in_a_further_line_have_no_blank_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "14")
+    monkeypatch.setenv("NO_COLOR", "1")
+    stream = Terminal()
+    ConsoleOutput(out=stream).table(("A", "BB", "FAILURE"), [("1", "22", ""), ("3", "44", "cause")], [0, 0], unbroken=2)
+    assert stream.getvalue().splitlines() == ["A  BB", "    FAILURE", "1  22", "3  44", "    cause"]
+
+
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
     [(-5, "0s"), (59_999, "59s"), (60_000, "1m"), (3_600_000, "1h"), (86_400_000, "1d"), (8.64e9, "100d")],

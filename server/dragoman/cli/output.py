@@ -138,8 +138,9 @@ class ConsoleOutput:
         for row, state in zip(cells, (*([0] if self.is_terminal else ()), *row_states), strict=True):
             padded = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
             for start, end in pairwise((*starts, len(widths))):
-                text = "    " * (start > 0) + "  ".join(padded[start:end])
-                self.line(text.rstrip()[:limit], state=state * (start == 0))
+                if start == 0 or any(row[start:end]):
+                    text = "    " * (start > 0) + "  ".join(padded[start:end])
+                    self.line(text.rstrip()[:limit], state=state * (start == 0))
 
     def messages(self, messages: Iterable[M], lines: Callable[[M], Iterable[str]], *, json: bool) -> None:
         """Writes messages: each as a line of ProtoJSON, or as `lines` formats it."""
@@ -154,9 +155,7 @@ class ConsoleOutput:
 
     def json(self, message: Message, **keys: str) -> None:
         """Writes a protobuf message as one line of ProtoJSON, unfiltered, with further keys after its own."""
-        line = json_line(message)
-        if keys:
-            line = orjson.dumps({**orjson.loads(line), **keys}).decode()
+        line = json_line(message) if not keys else orjson.dumps({**orjson.loads(json_line(message)), **keys}).decode()
         self._out.write(f"{line}\n")
         self._out.flush()
 
