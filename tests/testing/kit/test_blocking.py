@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.testing.agents import counter, fragile, listener, office, stubborn, threaded
 
+from dragoman import Turn, agent, types
 from dragoman.client.calls import Client, message
 from dragoman.client.sync import LoopThread
 from dragoman.core.errors import TaskNotCancelable
@@ -22,6 +23,20 @@ def test_a_plain_function_runs_an_agent_through_its_turns() -> None:
     assert run(threaded, data=[1]).data[0]["data"] == [[1]]
     with pytest.raises(AssertionError, match="accepts no further message: 'Saturday'"):
         run(office, "a table", "Friday", "Saturday")
+
+
+def test_turns_are_data_files_and_complete_messages_like_texts(tmp_path: Path) -> None:
+    @agent
+    async def booking(turn: Turn) -> dict[str, object]:
+        if turn.question is None:
+            turn.ask("For how many?")
+        return {"data": turn.data, "files": [file.name for file in turn.files], "text": turn.text}
+
+    (plan := tmp_path / "plan.txt").write_text("two tables")
+    assert run(booking, "a table", {"guests": 3}).data == [{"data": [{"guests": 3}], "files": [], "text": ""}]
+    assert run(booking, [], plan).data == [{"data": [], "files": ["plan.txt"], "text": ""}]
+    whole = types.Message(role="ROLE_USER", parts=[types.text("four"), types.data({"guests": 4})])
+    assert run(booking, "a table", whole).data == [{"data": [{"guests": 4}], "files": [], "text": "four"}]
 
 
 async def test_run_inside_an_event_loop_names_the_alternative() -> None:

@@ -141,7 +141,7 @@ class AgentUnderTest:
 
     async def send(
         self,
-        text: str = "",
+        text: object = "",
         *,
         agent: str = "",
         files: Files = (),
@@ -158,18 +158,19 @@ class AgentUnderTest:
     ) -> TaskRun:
         """Sends a message and waits until its turn has ended; without `wait` only until it is stored.
 
-        files: paths, bytes, parts, or contents by name. data: JSON, a model or a dataclass, for a data part. message: a
-        complete message, instead of text, files, data and parts. skill: the id of the skill that the message names.
-        task, context: ids; `run.answer` and `run.send` set them.
+        text: or what an agent can return: JSON, a model, a Path, parts, a message. files: paths, bytes, parts, or
+        contents by name. data: JSON, a model or a dataclass, for a data part. message: a complete message, instead of
+        text, files, data and parts. skill: the id of the skill that the message names. task, context: ids; `run.answer`
+        and `run.send` set them.
 
         Raises subclasses of dragoman.core.errors.A2AError for requests that a server rejects, and AssertionError with
         the agent's current line if the turn exceeds `turn_timeout`.
         """
         created_message = pb.Message(role=pb.ROLE_USER)
-        if message is not None:
-            created_message.CopyFrom(message)
+        if isinstance(complete := message or text, pb.Message):
+            created_message.CopyFrom(complete)
         else:
-            content = [pb.Part(text=text)] if text else []
+            content = [] if text == "" else parts_of(text)
             content += [*_files(files), *([data_part(data)] if data is not None else []), *parts]
             created_message.parts.extend(content)
         if skill:
@@ -259,7 +260,7 @@ class TaskRun(Story):
 
     # Calls ------------------------------------------------------------------------------------------------------
 
-    async def answer(self, /, text: str = "", **message: Any) -> Self:
+    async def answer(self, /, text: object = "", **message: Any) -> Self:
         """Answers the agent's question and waits until the turn has ended; `message` as for `AgentUnderTest.send`.
 
         Raises AssertionError if the agent has no question.
@@ -268,7 +269,7 @@ class TaskRun(Story):
             raise AssertionError(f"{self!r} has no question to answer")
         return await self.send(text, **message)
 
-    async def send(self, /, text: str = "", **message: Any) -> Self:
+    async def send(self, /, text: object = "", **message: Any) -> Self:
         """Sends a follow-up message; with `wait=False` it returns while the agent works."""
         await self._kit.send(text, agent=self.agent, task=self.id, **message)
         return self

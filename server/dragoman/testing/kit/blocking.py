@@ -19,11 +19,11 @@ P = ParamSpec("P")
 LOOPBACK_ADDRESS: Final = "127.0.0.1:0"  # a free port on loopback
 
 
-def run(agent: Testable, *messages: str, **first: Any) -> Story:
-    """Sends messages to an agent, one per turn, and returns the resulting task:
+def run(agent: Testable, *messages: object, **first: Any) -> Story:
+    """Sends messages to an agent, one per turn, and returns the resulting task. JSON is sent as data, a Path as a file:
 
         assert run(echo, "hello").text == "hello"
-        assert run(desk, "A table", "Friday").text == "Booked."
+        assert run(desk, "A table", {"day": "Friday"}).text == "Booked."
 
     first: arguments of `AgentUnderTest.send` for the first message (files, data, ...). Raises AssertionError if the
     task ends before the last message, and RuntimeError inside a running event loop: use AgentUnderTest there.
@@ -35,7 +35,7 @@ def run(agent: Testable, *messages: str, **first: Any) -> Story:
     raise RuntimeError("run() is for plain functions; in an async test: async with AgentUnderTest(agent) as a: ...")
 
 
-async def _run(agent: Testable, messages: Sequence[str], first: dict[str, Any]) -> Story:
+async def _run(agent: Testable, messages: Sequence[object], first: dict[str, Any]) -> Story:
     async with AgentUnderTest(agent) as kit:
         task = await kit.send(messages[0], **first)
         for text in messages[1:]:
@@ -52,7 +52,7 @@ class BlockingAgent:
         self._loop = loop
         self.kit = loop.open(kit)
 
-    def send(self, text: str = "", **message: Any) -> BlockingRun:
+    def send(self, text: object = "", **message: Any) -> BlockingRun:
         return BlockingRun(self._loop, self._loop.run(self.kit.send(text, **message)))
 
     def crash(self) -> None:
