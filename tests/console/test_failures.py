@@ -134,6 +134,8 @@ async def test_a_failed_task_shows_its_exception_first(browser: str, tmp_path: P
         await stage.to(f"#/tasks/shop/{task}")
         await page.see(ERROR, ".failure h3")
         await page.see("in step find the price, attempt 1", ".failure")
+        await page.see("What the caller is told:", ".failure + .told")
+        await page.see("The agent failed.", ".told + .notice")
         assert await page.text(".failure .frames li:first-child pre") == 'raise ValueError(f"{order} has no price")'
         assert await issues(page) == []
         await page.click(".failure a", "Tasks that failed like this")

@@ -137,6 +137,24 @@ async def test_steps_are_shown_while_the_task_runs(browser: str, tmp_path: Path)
         await page.becomes("document.querySelectorAll('.steps details').length", 0, "it had one turn")
 
 
+async def test_a_step_opens_to_its_contents_here_too(browser: str, tmp_path: Path) -> None:
+    library = Library()
+    async with staged(browser, tmp_path, library.agent()) as stage:
+        page = stage.page
+        for book in ("first book", "second book", "third book"):
+            library.found.put_nowait(book)
+        await begun(stage, "tides")
+        await until_states(stage, topic="done", read="done", read_2="done", fetch="done", sleep="slept", cite="failed")
+        await page.becomes("document.querySelectorAll('.steps .opener').length", 5, "a pause has no contents")
+        await page.click(".steps .opener", "read#2")
+        await page.see("second book", ".steps .contents")
+        await page.click(".steps .opener", "cite")
+        await page.see('raise ValueError("no page 7")', ".steps .contents .frames")
+        assert await issues(page) == []
+        await page.view(320, 800)
+        assert await page.run(TOO_WIDE) == []
+
+
 async def test_steps_are_shown_by_turn(browser: str, tmp_path: Path) -> None:
     library = Library()
     async with staged(browser, tmp_path, library.agent()) as stage:

@@ -28,7 +28,12 @@ export function FailureNotice({ id, tenant, callerText, children }: FailureNotic
         <FailureText failure={explanation.failure} />
         <a href={href(["failures"], { cause: explanation.cause ?? "" })}>Tasks that failed like this</a>
       </section>
-      {callerText !== failureTitle(explanation.failure) && children}
+      {callerText !== failureTitle(explanation.failure) && (
+        <>
+          <p class="told faint">What the caller is told:</p>
+          {children}
+        </>
+      )}
     </>
   );
 }

@@ -6,6 +6,7 @@ import { ErrorMessage } from "../shared/components";
 import { formatBytes, formatDuration, formatIsoTime, formatTimeOfDay, now, plural } from "../shared/format";
 import { isTerminal, isWaiting, type Explanation, type TaskStep } from "../shared/messages";
 import { usePolling } from "../shared/polling";
+import { StepContents } from "./step_contents";
 
 /** Milliseconds between two calls while the task works: short after a change, then longer. Each call is audited. */
 const MIN_INTERVAL_MS = 3_000;
@@ -73,6 +74,7 @@ export function Steps({ explanation, receivedAt, last }: StepsProps) {
         const turnViews = views.filter((each) => (each.step.turn ?? "0") === turn);
         const table = (
           <Table
+            explanation={explanation}
             views={turnViews}
             maxDurationMs={maxDurationMs}
             label={turn === "0" ? "Steps of the turn" : `Steps of the turn to message ${turn}`}
@@ -158,7 +160,7 @@ function stepView(step: TaskStep, turnGoesOn: boolean, at: number): StepView {
 }
 
 // The roles are those of the elements. Some browsers forget them in the narrow layout, where rows are no table rows.
-function Table({ views, maxDurationMs: maxDurationMs, label }: { views: readonly StepView[]; maxDurationMs: number; label: string }) {
+function Table({ explanation, views, maxDurationMs, label }: { explanation: Explanation; views: readonly StepView[]; maxDurationMs: number; label: string }) {
   return (
     <table role="table" aria-label={label}>
       <thead role="rowgroup">
@@ -172,19 +174,26 @@ function Table({ views, maxDurationMs: maxDurationMs, label }: { views: readonly
       </thead>
       <tbody role="rowgroup">
         {views.map((each) => (
-          <Row key={each.step.name} row={each} maxDurationMs={maxDurationMs} />
+          <Row key={each.step.name} explanation={explanation} row={each} maxDurationMs={maxDurationMs} />
         ))}
       </tbody>
     </table>
   );
 }
 
-function Row({ row: { step, state, durationMs }, maxDurationMs: maxDurationMs }: { row: StepView; maxDurationMs: number }) {
+function Row({ explanation, row: { step, state, durationMs }, maxDurationMs }: { explanation: Explanation; row: StepView; maxDurationMs: number }) {
+  const [isOpen, setIsOpen] = useState(false);
   return (
     <>
       <tr role="row" class={step.error && "followed"}>
         <th scope="row" role="rowheader">
-          <code>{step.name}</code>
+          {step.wakeAt ? (
+            <code>{step.name}</code>
+          ) : (
+            <button type="button" class="plain opener" aria-expanded={isOpen} onClick={() => setIsOpen(!isOpen)}>
+              <code>{step.name}</code>
+            </button>
+          )}
         </th>
         <td role="cell">
           <span class="state" data-state={state}>
@@ -218,6 +227,13 @@ function Row({ row: { step, state, durationMs }, maxDurationMs: maxDurationMs }:
         <tr role="row">
           <td role="cell" colSpan={6} class={state === "failed" ? "error" : "error faint"}>
             {state === "failed" ? step.error : `Earlier error: ${step.error}`}
+          </td>
+        </tr>
+      )}
+      {isOpen && (
+        <tr role="row" class="contents">
+          <td role="cell" colSpan={6}>
+            <StepContents explanation={explanation} step={step} />
           </td>
         </tr>
       )}
