@@ -40,6 +40,8 @@ def test_guides_rank_above_reference_and_history_is_left_out() -> None:
         for name in ("docs/how-to/push.md", "docs/reference/settings.md", "docs/explanation/performance.md")
     ]
     assert ranks == sorted(set(ranks), reverse=True)
+    # The search counts a word in a heading 1000 times: headings of benchmarks must not precede the texts of guides.
+    assert ranks[-1] * 1000 < ranks[0]
     for name in ("docs/explanation/decisions.md", "CHANGELOG.md", "tests/docs/README.md"):
         assert search_of(name) == {"exclude": True}
 
