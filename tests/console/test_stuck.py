@@ -165,7 +165,7 @@ async def test_a_silent_upstream_agent(browser: str, tmp_path: Path) -> None:
             stage,
             "mute",
             task,
-            "The last call to it failed (",
+            "The last call to it failed ",
             "After 5 consecutive failures the agent counts as unavailable, and the turn",
         )
 
