@@ -371,7 +371,8 @@ class ClaimRecovery:
         if appended is None:
             return
         record = appended.record
-        if record.session != self.scheduler.session or self.scheduler.runs.find(record.ref) is not None:
+        runner = self.scheduler.runs.find(record.ref)  # perhaps of an earlier claim, whose end has no answer yet
+        if record.session != self.scheduler.session or (runner and runner.context.record.token >= record.token):
             return
         if self.scheduler.draining or (hold is not None and hold.lost):  # a drain does not wait for what begins now
             self.claims.add_late(record)
