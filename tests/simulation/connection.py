@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -15,7 +16,7 @@ from tests.simulation.memory.tables import MemoryTables
 from tests.simulation.plan import Profile
 
 from dragoman.core.errors import Unavailable
-from dragoman.core.task.log import Append, Appended, TaskRef
+from dragoman.core.task.log import Append, Appended, AppendRejected, TaskRef
 
 T = TypeVar("T")
 
@@ -102,7 +103,7 @@ class Connection(MemoryStore):
         if self.closed or future.done():
             # A caller that went away has no effect on its write.
             if not self.closed:
-                settle(world.network.create_future(), work)
+                _forget(work)
             return
         if disk.away or self._host.name in disk.unreachable:
             fate = fate if fate == "lost" else "refused"
@@ -112,7 +113,7 @@ class Connection(MemoryStore):
             world.after(self._random.uniform(0.0, 0.1), _fail, future, Unavailable("the store does not respond"))
         elif fate:
             if fate == "unanswered":
-                settle(world.network.create_future(), work)
+                _forget(work)
             unknown = Unavailable("the store stopped responding; the write may have happened")
             unknown.outcome_unknown = True
             world.after(self._random.uniform(0.001, ANSWER_TIMEOUT), _fail, future, unknown)
@@ -130,6 +131,12 @@ class Connection(MemoryStore):
     def vanish(self) -> None:
         """Its server was killed: what has not arrived is lost, or arrives still, as chance has it."""
         self.closed = self._random.random() < 0.5
+
+
+def _forget(work: Callable[[], Any]) -> None:
+    """Writes what nobody waits for: a rejection has nobody to go to."""
+    with suppress(AppendRejected):
+        work()
 
 
 def _fail(future: asyncio.Future[Any], error: Exception) -> None:
