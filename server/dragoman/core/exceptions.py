@@ -114,7 +114,7 @@ def describe(error: BaseException, limit: int = MAX_TEXT_CHARS) -> str:
 
 
 def describe_leaf(error: BaseException, text: str = "") -> str:
-    """The same of the first exception in a group, or `text`, with the number of the others, counted up to a limit."""
+    """Describes the first exception of a group, or repeats `text`, and adds how many others it has, up to a limit."""
     first, *rest = leaves(error)
     more = f" (and {len(rest)}{'+' * (len(rest) == MAX_CAUSES - 1)} more)" if rest else ""
     return (text or describe(first)) + more

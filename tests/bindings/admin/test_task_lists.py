@@ -154,7 +154,7 @@ def numbers(response: ops.ListTasksResponse) -> dict[str, int]:
     ("filters", "text"),
     [
         ({"metadata": ["ticket"]}, "metadata: must have the form KEY=VALUE"),
-        ({"cause": "4f1c"}, "cause: must be the 16 hexadecimal digits that name a group of failures"),
+        ({"cause": "4f1c"}, "cause: must be the 16 digits that name a group of failures"),
         ({"metadata": ["a=b"] * 9}, "metadata: must have at most 8"),
         ({"text": "x" * 201}, "text: must have at most 200"),
         ({"states": [99]}, "state: must be one of"),

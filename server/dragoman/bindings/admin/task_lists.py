@@ -21,6 +21,7 @@ from dragoman.core.errors import AgentNotFound, InvalidParams, PermissionDenied,
 from dragoman.core.limits.quotas import BILLION
 from dragoman.core.names import DEFAULT_SCOPE, tenant_of
 from dragoman.core.task import cursors, states
+from dragoman.core.task.failures import CAUSE_DIGITS
 from dragoman.core.task.log import TaskRecord
 from dragoman.ports import AgentTasks
 from dragoman.runtime import Runtime
@@ -210,8 +211,8 @@ def task_search(request: ops.ListTasksRequest, limit: int, *, finds_failures: bo
         raise InvalidParams.field("text", f"must have at most {MAX_SEARCH_TEXT} characters")
     if len(request.metadata) > MAX_SEARCH_ENTRIES:
         raise InvalidParams.field("metadata", f"must have at most {MAX_SEARCH_ENTRIES} entries")
-    if len(request.cause) not in (0, 16):
-        raise InvalidParams.field("cause", "must be the 16 hexadecimal digits that name a group of failures")
+    if len(request.cause) not in (0, CAUSE_DIGITS):
+        raise InvalidParams.field("cause", f"must be the {CAUSE_DIGITS} digits that name a group of failures")
     entries = []
     for entry in request.metadata:
         key, separator, value = entry.partition("=")

@@ -13,6 +13,7 @@ from dragoman_pb.dragoman.worker.v1 import worker_pb2 as wk
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
 MAX_TEXT_BYTES: Final = 4096  # of the text of an exception
+CAUSE_DIGITS: Final = 16  # hexadecimal digits of the name of a group of failures
 
 _NUMBER: Final = re.compile(r"[0-9A-Fa-f-]+")
 
@@ -53,4 +54,4 @@ def _cause(agent: str, failure: wk.Failure) -> str:
     if failure.frames:
         deepest = failure.frames[-1]
         place = f"{deepest.file.rpartition('/')[2]} {deepest.function}"
-    return sha256("\n".join((agent, failure.type, place)).encode()).hexdigest()[:16]
+    return sha256("\n".join((agent, failure.type, place)).encode()).hexdigest()[:CAUSE_DIGITS]
