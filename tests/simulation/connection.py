@@ -134,7 +134,7 @@ class Connection(MemoryStore):
 
 
 def _forget(work: Callable[[], Any]) -> None:
-    """Writes what nobody waits for: a rejection has nobody to go to."""
+    """Performs a write whose caller has gone, so that a rejection is dropped."""
     with suppress(AppendRejected):
         work()
 

@@ -573,7 +573,7 @@ async def test_a_transfer_coding_besides_chunked_is_refused(coding: bytes) -> No
 
 
 async def test_a_transfer_coding_of_http_1_0_is_refused_and_ends_the_connection() -> None:
-    """Whoever forwards the request may take another end of the body for its own (RFC 9112 §6.1)."""
+    """A proxy before the server may read another end of the body (RFC 9112 §6.1)."""
     async with serving() as bound, RawClient.connect(bound) as peer:
         await peer.send(
             b"POST /message:send HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -106,7 +106,7 @@ def _cancels_kept(
 def _is_lost_call(work: Work, task: StoredTask, struck: Sequence[Fault], due: float) -> bool:
     """Whether its call of an MCP tool was lost with the process that made it, or with that process's lease.
 
-    Nobody else can cancel a call that is no task, nor one whose answer, with the id of its task, was never stored.
+    Only the process that made a call can cancel it, until the id of the server's task is stored.
     """
     is_lost = any(work.began <= fault.at + fault.seconds and fault.at <= due for fault in struck)
     return is_lost and bool(work.tool) and task.reason == "OUTCOME_UNKNOWN"

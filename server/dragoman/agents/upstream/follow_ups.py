@@ -30,7 +30,7 @@ class SendFollowUp(Protocol):
 class FollowUpSender:
     """Forwards messages that arrive during a turn to the upstream task.
 
-    `undelivered`: those that it did not accept, as it had ended; True if an earlier attempt may have sent them anew.
+    `undelivered`: messages to an ended task, each with whether an earlier attempt may have begun another task with it.
     """
 
     def __init__(self, turn_context: TurnContext, writer: TurnWriter, send: SendFollowUp) -> None:

@@ -75,7 +75,7 @@ class WorkerConnection:
         self._turns: dict[str, RemoteTurn] = {}
         self._turn_numbers = itertools.count(1)
         self._last_turn_number = 0
-        self.is_closed = False
+        self._closed = False
         self._lease_left = lease_left
         self._lease_ends: float | None = None
         """When the worker's last lease is over, on the loop's clock. None for a worker that asks for none."""
@@ -106,7 +106,7 @@ class WorkerConnection:
 
     def free_capacity(self, agent: str) -> int:
         """Further turns of an agent that the worker takes now."""
-        return self._credits[agent] if self.has_lease and not (self.draining or self.is_closed) else 0
+        return self._credits[agent] if self.has_lease and not (self.draining or self._closed) else 0
 
     def status(self, agent: str) -> WorkerStatus:
         return WorkerStatus(self.name, self.peer, self.free_capacity(agent), self.running_turns(agent), self.draining)
@@ -140,7 +140,7 @@ class WorkerConnection:
 
     def send(self, frame: wk.ConnectResponse) -> None:
         """Queues a frame for the worker. Disconnects a worker that has stopped reading."""
-        if self.is_closed:
+        if self._closed:
             return
         self._last_sent_at = self._loop.time()
         if self.outgoing.qsize() >= MAX_UNREAD_FRAMES:
@@ -219,7 +219,7 @@ class WorkerConnection:
     async def run_heartbeat(self, timings: HeartbeatTimings) -> None:
         """Sends heartbeats and disconnects a silent worker. Runs until the connection is closed."""
         self.timings = timings
-        while not self.is_closed:
+        while not self._closed:
             await asyncio.sleep(timings.heartbeat)
             silence = self.seconds_silent
             if silence > timings.lease:
@@ -231,9 +231,9 @@ class WorkerConnection:
 
     def close(self, error: A2AError | None = None) -> None:
         """Ends the connection; its turns are lost. `error`: None if the worker disconnected."""
-        if self.is_closed:
+        if self._closed:
             return
-        self.is_closed = True
+        self._closed = True
         self.error = error
         self.outgoing.put_nowait(None)
         for turn in tuple(self._turns.values()):

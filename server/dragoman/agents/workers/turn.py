@@ -147,7 +147,7 @@ class RemoteTurn:
             result = await self.turn_context.call(call)
         except A2AError as error:
             result = wk.TaskCallResult(error=error.message, reason=codes(error, Dialect.V1).reason)
-        except BaseException:  # the turn is over, or the call failed: there is no answer
+        except BaseException:  # the worker gets no answer: the turn has ended, or the call has failed
             self._call_slots.release()
             raise
         result.turn_id, result.number = self.id, call.number

@@ -618,7 +618,7 @@ def check_request(request: web.BaseRequest) -> None:
         raise InvalidRequest("Host: must be a name or an address, with or without a port up to 65535 (RFC 9112 §3.2)")
     codings = request.headers.getall("Transfer-Encoding", ())
     if codings and request.version < HttpVersion11:
-        request.protocol.close()  # after the response: whoever forwarded the request may see another end of it
+        request.protocol.close()  # after the response: a proxy may have read another end of the body
         raise InvalidRequest("Transfer-Encoding: HTTP/1.0 has none; send HTTP/1.1 or Content-Length (RFC 9112 §6.1)")
     if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
         raise errors.TransferCodingNotSupported("Transfer-Encoding: only chunked is supported (RFC 9112 §6.1)")
