@@ -141,9 +141,9 @@ async def test_a_step_opens_to_its_contents_here_too(browser: str, tmp_path: Pat
     library = Library()
     async with staged(browser, tmp_path, library.agent()) as stage:
         page = stage.page
+        await begun(stage, "tides")
         for book in ("first book", "second book", "third book"):
             library.found.put_nowait(book)
-        await begun(stage, "tides")
         await until_states(stage, topic="done", read="done", read_2="done", fetch="done", sleep="slept", cite="failed")
         await page.becomes("document.querySelectorAll('.steps .opener').length", 5, "a pause has no contents")
         await page.click(".steps .opener", "read#2")
