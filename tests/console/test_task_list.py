@@ -132,6 +132,19 @@ async def test_states_are_tabs_with_their_numbers(browser: str, tmp_path: Path) 
         await until_listed(page, "paint")
 
 
+async def test_the_list_shows_the_row_of_a_task_that_a_link_opens(browser: str, tmp_path: Path) -> None:
+    async with staged(browser, tmp_path) as stage:
+        page = stage.page
+        first = await stage.put("the first", "plain")
+        for number in range(12):
+            await stage.put(f"word {number}", "plain")
+        await page.view(1280, 500)
+        await page.go("about:blank")
+        await page.go(f"{stage.url}#/tasks/plain/{first['id']}")
+        row = "document.querySelector('.list tr[aria-current]').getBoundingClientRect()"
+        await page.until(f"{row}.top > 0 && {row}.bottom <= innerHeight")
+
+
 async def test_the_server_searches_texts_and_filters(browser: str, tmp_path: Path) -> None:
     async with staged(browser, tmp_path, failing()) as stage:
         page = stage.page

@@ -1,7 +1,7 @@
 // Components shared by the views: states, times, errors, failures, tabs, values to copy.
 
 import type { ComponentChildren } from "preact";
-import { useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { errorText } from "./api";
 import { formatIsoTime, formatTimeOfDay, formatTimeSince } from "./format";
 import { stateText, type Failure } from "./messages";
@@ -126,6 +126,13 @@ export interface Tab {
 /** Tabs as in the ARIA practices: one stop for the Tab key, arrow keys between tabs. */
 export function Tabs({ tabs, selected, label, onSelect }: { tabs: readonly Tab[]; selected: string; label: string; onSelect: (id: string) => void }) {
   const list = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const show = () => list.current?.querySelector("[aria-selected=true]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const observer = new ResizeObserver(show); // also at first
+    // Numbers in tabs appear later, as does what is beside them.
+    for (const element of list.current ? [list.current, ...list.current.children] : []) observer.observe(element);
+    return () => observer.disconnect();
+  }, [selected]);
   const onKey = (event: KeyboardEvent) => {
     const index = tabs.findIndex((tab) => tab.id === selected);
     const steps: Record<string, number> = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: tabs.length - 1 };

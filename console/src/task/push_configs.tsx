@@ -143,7 +143,7 @@ function PushConfigDetails({ config, refresh }: { config: PushConfig; refresh: (
               <tr key={index}>
                 <td>{attempt.sequence}</td>
                 <td title={formatIsoTime(attempt.time)}>{formatTimeOfDay(attempt.time)}</td>
-                <td>{attempt.status ? `HTTP ${attempt.status}` : attempt.error}</td>
+                <td class={attempt.status && attempt.status < 300 ? undefined : "failed"}>{attempt.status ? `HTTP ${attempt.status}` : attempt.error}</td>
                 <td>{attempt.milliseconds ?? 0} ms</td>
               </tr>
             ))}

@@ -53,7 +53,7 @@ export function FailuresPage() {
       {groups.length > 0 && (
         <div class="wide-table" tabIndex={0} role="region" aria-label="Table of failures">
           {/* The roles are those of the elements. Some browsers forget them in the narrow layout. */}
-          <table role="table" class="figures groups">
+          <table role="table" class="figures groups stacked">
             <thead role="rowgroup">
               <tr role="row">
                 {COLUMNS.map((name) => (

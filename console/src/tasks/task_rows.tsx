@@ -1,6 +1,6 @@
 // The rows of the task list: the request, its error or question beneath, and facts beside them.
 
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { agentName } from "../shared/agents";
 import { StateLabel, TimeSince } from "../shared/components";
 import { formatCompact, formatCost as price, formatDuration, now, shortId, withoutMarkdown } from "../shared/format";
@@ -96,8 +96,10 @@ function TaskTableRow({ row, columns, selection }: { row: TaskRow; columns: Colu
   const note = withoutMarkdown(statusTextOf(row));
   const title = withoutMarkdown(row.summary) || note || `Task ${shortId(task.id)}`;
   const scope = scopeOf(tenant);
+  const element = useRef<HTMLTableRowElement>(null);
+  useEffect(() => void (selected && element.current?.scrollIntoView({ block: "nearest" })), [selected]);
   return (
-    <tr aria-current={selected ? "true" : undefined} data-state={task.status.state.replace("TASK_STATE_", "")}>
+    <tr ref={element} aria-current={selected ? "true" : undefined} data-state={task.status.state.replace("TASK_STATE_", "")}>
       {selection && (
         <td class="check">
           <input type="checkbox" aria-label={`Select ${title}`} checked={selection.has(row)} onChange={() => selection.toggle(row)} />

@@ -28,7 +28,7 @@ interface Receiver {
   /** Failed attempts since, in milliseconds; undefined while it works. */
   failingSince: number | undefined;
   nextAttempt: number | undefined;
-  /** The reasons of failed attempts, the most frequent first. */
+  /** The reasons of failed attempts without their numbers, the most frequent first. */
   reasons: string[];
 }
 
@@ -49,7 +49,10 @@ function toReceiver(origin: string, configs: PushConfig[]): Receiver {
   const times = (of: (config: PushConfig) => string | undefined) =>
     configs.flatMap((config) => (of(config) ? [new Date(of(config) as string).getTime()] : []));
   const reasons = new Map<string, number>();
-  for (const { reason } of configs) if (reason) reasons.set(reason, (reasons.get(reason) ?? 0) + 1);
+  for (const { reason } of configs) {
+    const cause = reason?.replace(/^given up after \d+ attempts?: /, "");
+    if (cause) reasons.set(cause, (reasons.get(cause) ?? 0) + 1);
+  }
   const [failingSince, nextAttempt] = [times((config) => config.failingSince), times((config) => config.nextAttempt)];
   return {
     origin,
@@ -165,46 +168,47 @@ function TimeUntil({ time }: { time: number | undefined }) {
 function TaskTable({ configs, refresh }: { configs: readonly PushConfig[]; refresh: () => void }) {
   return (
     <div class="wide-table" tabIndex={0} role="region" aria-label="Tasks">
-      <table>
-        <thead>
-          <tr>
-            <th scope="col">Task</th>
-            <th scope="col">Agent</th>
-            <th scope="col">Principal</th>
-            <th scope="col">Path</th>
-            <th scope="col">Delivered</th>
-            <th scope="col">Reason</th>
-            <th scope="col">Next attempt</th>
-            <th scope="col">
+      {/* The roles are those of the elements. Some browsers forget them in the narrow layout. */}
+      <table role="table" class="stacked">
+        <thead role="rowgroup">
+          <tr role="row">
+            <th scope="col" role="columnheader">Task</th>
+            <th scope="col" role="columnheader">Agent</th>
+            <th scope="col" role="columnheader">Principal</th>
+            <th scope="col" role="columnheader">Path</th>
+            <th scope="col" role="columnheader">Delivered</th>
+            <th scope="col" role="columnheader">Reason</th>
+            <th scope="col" role="columnheader">Next attempt</th>
+            <th scope="col" role="columnheader">
               <span class="hidden">Redeliver</span>
             </th>
           </tr>
         </thead>
-        <tbody>
+        <tbody role="rowgroup">
           {configs.slice(0, MAX_SHOWN_TASKS).map((config) => (
-            <tr key={`${config.scope}/${config.principal}/${config.agent}/${config.taskId}/${config.id}`}>
-              <td>
+            <tr role="row" key={`${config.scope}/${config.principal}/${config.agent}/${config.taskId}/${config.id}`}>
+              <td role="cell" data-label="Task">
                 <a href={href(["tasks", tenantOf(config.scope, config.agent), config.taskId], { tab: "pushes" })} title={config.taskId}>
                   <code>{shortId(config.taskId)}</code>
                 </a>
               </td>
-              <td>{agentName(config.agent)}</td>
-              <td>{config.principal}</td>
-              <td>
+              <td role="cell" data-label="Agent">{agentName(config.agent)}</td>
+              <td role="cell" data-label="Principal">{config.principal}</td>
+              <td role="cell" data-label="Path">
                 <code>{config.url.slice(originOf(config.url).length) || "/"}</code>
               </td>
-              <td>
+              <td role="cell" data-label="Delivered">
                 {config.delivered ?? 0} of {config.last ?? 0}
               </td>
-              <td>{config.reason}</td>
-              <td>
+              <td role="cell" data-label="Reason">{config.reason}</td>
+              <td role="cell" data-label="Next attempt">
                 {config.state === "PUSH_STATE_GIVEN_UP" ? (
                   "given up"
                 ) : (
                   <TimeUntil time={config.nextAttempt ? new Date(config.nextAttempt).getTime() : undefined} />
                 )}
               </td>
-              <td>
+              <td role="cell">
                 <RedeliverButton configs={[config]} label="" refresh={refresh} />
               </td>
             </tr>
