@@ -3,7 +3,7 @@
 | rule | what it says |
 |---|---|
 | canceled | CANCELED means that the work has stopped, or was never delivered |
-| cancel kept | a cancel that was accepted reaches the work, or the task says OUTCOME_UNKNOWN, see `_is_lost_call` |
+| cancel kept | an accepted cancel reaches the work, or the task says that its end is unknown, see `_is_lost_call` |
 | begun once | a message, or a call of a tool that may not be repeated, begins one piece of work |
 | result | a completed task has what the work made; a failed one has a reason that something explains |
 """
@@ -104,12 +104,13 @@ def _cancels_kept(
 
 
 def _is_lost_call(work: Work, task: StoredTask, struck: Sequence[Fault], due: float) -> bool:
-    """Whether its call of an MCP tool was lost with the process that made it, or with that process's lease.
+    """Whether its call of an MCP tool was lost with its connection, the process that made it, or that process's lease.
 
-    Only the process that made a call can cancel it, until the id of the server's task is stored.
+    Only the process that made a call can cancel it, until the id of the server's task is stored. A process that was
+    frozen may see the end of its connection before it sees the cancel, and ends the task because of that.
     """
     is_lost = any(work.began <= fault.at + fault.seconds and fault.at <= due for fault in struck)
-    return is_lost and bool(work.tool) and task.reason == "OUTCOME_UNKNOWN"
+    return is_lost and bool(work.tool) and task.reason in ("OUTCOME_UNKNOWN", "MCP_UNKNOWN")
 
 
 def _begun_once(kept: Mapping[str, StoredTask], by_task: Mapping[str, list[Work]]) -> Iterator[str]:
