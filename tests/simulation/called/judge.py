@@ -107,9 +107,10 @@ def _is_lost_call(work: Work, task: StoredTask, struck: Sequence[Fault], due: fl
     """Whether its call of an MCP tool was lost with its connection, the process that made it, or that process's lease.
 
     Only the process that made a call can cancel it, until the id of the server's task is stored. A process that was
-    frozen may see the end of its connection before it sees the cancel, and ends the task because of that.
+    frozen may see the end of its connection before it sees the cancel, and ends the task because of that. A server that
+    is frozen begins the work of a call later, when the process that made it may be gone.
     """
-    is_lost = any(work.began <= fault.at + fault.seconds and fault.at <= due for fault in struck)
+    is_lost = any(task.times[0] <= fault.at + fault.seconds and fault.at <= due for fault in struck)
     return is_lost and bool(work.tool) and task.reason in ("OUTCOME_UNKNOWN", "MCP_UNKNOWN")
 
 
