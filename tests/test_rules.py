@@ -159,7 +159,7 @@ RULES: Final = (
         ("bindings/grpc/own.py", 'is_local = context.peer().startswith("ipv4:127.")'),
     ),
     Rule(
-        "no more than 16 KiB of a call are held before its caller is known",
+        "no more than 64 KiB of a call are held before its caller is known",
         ("bindings/pipeline.py", "bindings/grpc/messages.py"),
         OnlyIn(r"\bunary_(unary|stream)_rpc_method_handler\b|\badd_\w+_to_server\b", {}),
         ("bindings/grpc/own.py", "grpc.unary_unary_rpc_method_handler(serve)"),
