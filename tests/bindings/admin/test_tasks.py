@@ -208,6 +208,7 @@ async def test_one_step_is_read_by_its_name_and_turn(server: Server) -> None:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
             await contents(server, task, **missing)
         assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        assert "has no step" in str(caught.value.details())
     async with server.http.get(f"/operations/tasks/{task}/steps/contents?name=note&turn=0", headers=OLGA) as answer:
         (shown,) = (await answer.json())["steps"]
     assert shown["text"] == {"text": "# Tides\n\n*Twice* a day.", "mediaType": "text/markdown"}

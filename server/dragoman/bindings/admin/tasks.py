@@ -114,7 +114,7 @@ class TaskOperations:
                 left -= message.ByteSize()
                 response.steps.append(message)
         if request.name and not response.steps:
-            raise TaskNotFound
+            raise TaskNotFound(f"the task has no step {request.name} in turn {request.turn}")
         return response
 
     async def list_push_configs(
