@@ -40,7 +40,7 @@ class RunningServer:
         self.url: str = app.public_url
         """Base URL of HTTP (REST, JSON-RPC, WebSocket), for `dragoman.client.connect`: `http://127.0.0.1:41234`."""
         self.grpc: str = f"{'grpcs://' if app.grpc.tls else ''}{app.grpc}" if app.grpc_address else ""
-        """Address of gRPC, for `dragoman.client.Client`: `127.0.0.1:41235`, with TLS `grpcs://127.0.0.1:41235`.
+        """Address of gRPC: `127.0.0.1:41235`, with TLS `grpcs://127.0.0.1:41235`.
 
         Empty with role="worker", which serves no calls."""
         self.card_url: str = app.card_url
