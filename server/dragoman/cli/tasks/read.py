@@ -114,7 +114,7 @@ async def list_tasks(
     *,
     tasks: TaskFilter,
     limit: Annotated[int, option("--limit", "N", "The maximum number of tasks.", "-n", min=1, max=1000)] = 20,
-    wide: Annotated[bool, flag("--wide", "Also show scope, context, time and usage.", "-w")] = False,
+    wide: Annotated[bool, flag("--wide", "Also show the status, scope, context, time and usage.", "-w")] = False,
     everyone: Annotated[bool, flag("--all", "The tasks of all callers: for operators and viewers.")] = False,
     json: options.Json = False,
     target: options.ServerTarget,
