@@ -94,5 +94,6 @@ def _cpu() -> str:
 
 
 def _peer_versions() -> dict[str, str]:
-    lines = [line for path in sorted(PEERS.glob("*/requirements.txt")) for line in path.read_text("utf-8").split()]
+    files = [PEERS / name / "requirements.txt" for name in ("a2a_sdk", "fasta2a")]
+    lines = [line for file in files for line in file.read_text("utf-8").split()]
     return {name: pin for line in lines for name, _, pin in [line.partition("==")] if name in PEER_PACKAGES}
