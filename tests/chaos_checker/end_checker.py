@@ -52,7 +52,8 @@ def judge_ends(history: Sequence[Entry], kept: Mapping[str, StoredTaskView]) -> 
                 if not task.text.startswith("fail"):
                     yield f"task {task.id}: failed by itself, having been told: {task.text}"
             case "INTERRUPTED":
-                if not any(_explains_loss(fault, task, _latest_end(faults, task)) for fault in faults):
+                ended = _latest_end(faults, task)
+                if not any(_explains_loss(fault, task, ended) for fault in faults) and not _was_left(faults, task):
                     yield f"task {task.id}: INTERRUPTED, and nothing was struck that ran it"
             case "NOT_WRITTEN":
                 if not any(_is_long_outage(fault, task) or fault.task == task.id for fault in faults):
@@ -90,6 +91,13 @@ def _explains_loss(fault: Fault, task: StoredTaskView, ended: float) -> bool:
     if fault.how == "drain":  # the worker releases its unfinished turns
         return fault.part == "worker" and _outlasted(fault, task)
     return fault.at <= ended + ROUNDING and created <= fault.at + fault.seconds + LATE
+
+
+def _was_left(faults: Sequence[Fault], task: StoredTaskView) -> bool:
+    """Whether its claim may have had no answer when a server ended, which had too little time to give it back."""
+    unanswered = [fault.at for fault in faults if fault.task == task.id]
+    ends = [fault for fault in faults if fault.how == "drain" and fault.part == "server" and fault.at <= task.times[1]]
+    return any(at <= end.at + end.seconds for at in unanswered for end in ends)
 
 
 def _is_long_outage(fault: Fault, task: StoredTaskView) -> bool:
