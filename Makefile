@@ -37,7 +37,7 @@ $(UV):
 	@$(PYTHON) -m venv .tools/uv && .tools/uv/bin/pip install -qq --disable-pip-version-check --require-hashes -r tools/uv.txt
 
 $(ENV): pyproject.toml uv.lock tools/make_env.sh | $(UV)
-	@tools/make_env.sh "$(PYTHON)" $(UV) && touch $@
+	@tools/make_env.sh "$(PYTHON)" $(UV) .venv && touch $@
 
 lock: | $(UV) ## resolve the dependencies into uv.lock (UPGRADE=1 takes the newest versions)
 	$(UV) lock --default-index https://pypi.org/simple $(if $(UPGRADE),--upgrade)
@@ -64,6 +64,9 @@ test-lowest: $(ENV) ## run the tests of `make test` with the lowest versions of 
 	@# The generators of protos want newer libraries, and are no part of a server.
 	@PYTHONPATH=$(CURDIR)/tests/without_extras .tools/lowest/env/bin/python -m pytest -n 2 --groups short \
 		--deselect tests/docs/test_recipes.py::test_a_field_of_a_task_is_added_in_six_places $(ARGS)
+
+test-pythons: $(ENV) ## run the tests of `make test`, and those of the extras, on every CPython >= 3.11 here (PYTHONS="3.12 3.13")
+	@python -m tools.pythons $(ARGS)
 
 access: $(ENV) ## write docs/reference/access.md, the table of permissions, from the server's own tables
 	@python -m tests.access.write

@@ -1,4 +1,4 @@
-"""PostgreSQL for tests, from the wheel `pgserver`: a server per run, and a database per test.
+"""PostgreSQL for tests, from the wheel `pgserver` or the system: a server per run, and a database per test.
 
 The wheel's own launcher shares one server; tests need servers that they can stop, kill and restart.
 """
@@ -22,7 +22,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import cache
 from itertools import cycle
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import pytest
 
@@ -32,10 +32,25 @@ if TYPE_CHECKING:
 TEMPLATE = "template_of_tests"
 
 
+DEBIAN: Final = Path("/usr/lib/postgresql")
+"""The folder of Debian's packages: each major version has its programs in a folder of its own, not on PATH."""
+
+MISSING: Final = (
+    "PostgreSQL is missing: the wheel pgserver does not exist for this interpreter, and the system has no PostgreSQL "
+    "server (on Debian: apt-get install postgresql)"
+)
+
+
 def binaries() -> Path | None:
-    """The folder of the programs; None without the wheel."""
+    """The folder of the programs: those of the wheel, else the newest of Debian, else those on PATH; None without."""
     spec = importlib.util.find_spec("pgserver")  # importing it would have side effects
-    return Path(spec.origin).parent / "pginstall" / "bin" if spec and spec.origin else None
+    if spec and spec.origin:
+        return Path(spec.origin).parent / "pginstall" / "bin"
+    by_version = sorted(DEBIAN.glob("*/bin/postgres"), key=lambda program: int(program.parts[-3]))
+    if by_version:
+        return by_version[-1].parent
+    on_path = shutil.which("postgres")
+    return Path(on_path).resolve().parent if on_path else None
 
 
 @cache
@@ -55,7 +70,7 @@ def within_reach(programs: Path) -> Path:
 def needed() -> None:
     """Skips a test without PostgreSQL."""
     if binaries() is None:
-        pytest.skip("PostgreSQL is missing: the wheel pgserver does not exist for this interpreter")
+        pytest.skip(MISSING)
 
 
 class Server:

