@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, cast
 
 import pytest
@@ -45,11 +47,21 @@ def test_an_integer_of_another_server_keeps_its_digits(text: str, value: Any) ->
     assert type(loads(text)) is type(value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "NaN", "[" * 1020 + str(LONG) + "]" * 1020, b"\xff"])
+@pytest.mark.parametrize("text", ["", "{", "NaN", "[" * 1025 + str(LONG) + "]" * 1025, b"\xff"])
 def test_what_is_not_json_is_a_value_error(text: str | bytes) -> None:
     for read in (loads, cast(Any, loads_numbers)):
         with pytest.raises(ValueError, match=r"."):
             read(text)
+
+
+@pytest.mark.parametrize(("read", "integer"), [(loads, str(LONG)), (loads_numbers, LONG)])
+def test_a_long_integer_in_deep_nesting_is_read_or_a_value_error(read: Callable[[str], Any], integer: object) -> None:
+    """orjson reads 1024 levels; the parser that reads the digits reads fewer on Python 3.11."""
+    with suppress(ValueError):
+        value = read("[" * 1020 + str(LONG) + "]" * 1020)
+        for _ in range(1020):
+            (value,) = value
+        assert value == integer
 
 
 @pytest.mark.parametrize("number", [LONG, -(2**63), 2**64 - 1])

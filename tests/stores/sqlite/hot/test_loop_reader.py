@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import cast
 
@@ -196,20 +197,21 @@ async def test_after_a_slow_read_reader_threads_take_over_for_a_while(store: Sql
 async def test_a_locked_file_does_not_block_the_loop(store: SqliteStore, opened: Opened) -> None:
     done = await finished(store)
     assert opened.connection.execute("PRAGMA busy_timeout").fetchone() == (0,)
-    locked = LoopReader(cast(sqlite3.Connection, LockedConnection()), MARKER)
-    with pytest.raises(NotOnLoop):
-        locked.find(OWNER, AGENT, done.record.id)
+    with closing(sqlite3.connect(":memory:")) as memory:
+        locked = LoopReader(cast(sqlite3.Connection, LockedConnection(memory)), MARKER)
+        with pytest.raises(NotOnLoop):
+            locked.find(OWNER, AGENT, done.record.id)
 
 
 class LockedConnection:
     """Raises for each read what SQLite raises for a locked file."""
 
+    def __init__(self, memory: sqlite3.Connection) -> None:
+        self.cursor = memory.cursor
+
     def execute(self, sql: str, *_: object) -> None:
         if "SELECT" in sql:
             raise sqlite3.OperationalError("database is locked")
-
-    def cursor(self) -> sqlite3.Cursor:
-        return sqlite3.connect(":memory:").cursor()
 
 
 def test_an_encoding_is_computed_once_and_few_are_cached() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import sqlite3
 import sys
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 
@@ -18,10 +20,10 @@ INSERT = SqliteBulkStatement("INSERT INTO t (a, b)", 2)
 
 
 @pytest.fixture
-def connection() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    connection.execute("CREATE TABLE t (a, b)")
-    return connection
+def connection() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        connection.execute("CREATE TABLE t (a, b)")
+        yield connection
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 63, 64, 65, 127, 128, 200])
