@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import fcntl
 import os
 import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -16,8 +19,9 @@ from dragoman.core.task import states
 from dragoman.core.task.log import Append, Appended, IncomingMessage
 from dragoman.ports import CompactionResult
 from dragoman.stores.sqlite import SqliteStore, StorageOptions, open_store
-from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader
+from dragoman.stores.sqlite.cold.blobs import BlobFiles, SqliteBlobOffloader, fsync
 from dragoman.stores.sqlite.cold.task_tables import delete_rows_beside_task
+from dragoman.stores.sqlite.schema import connect
 from dragoman.testing.fixtures import Clock, by_runner, created, file, finished, new_ref, running, status
 from dragoman_pb.lf.a2a.v1 import a2a_pb2 as pb
 
@@ -222,3 +226,31 @@ async def test_a_canceled_caller_does_not_stop_its_large_write(store: SqliteStor
     store.append(by_runner(claimed, file("a", CONTENT))).cancel()
     await store.append(by_runner(claimed, status(states.WORKING)))
     assert await raw_of(store, claimed) == [CONTENT]
+
+
+def test_a_file_is_written_through_the_cache_of_the_disk_where_fsync_leaves_it_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on macOS, which has a command of its own for that, though not on every file system."""
+    calls: list[str] = []
+    rejected: list[int] = []
+
+    def control(_: int, command: int) -> None:
+        if command in rejected or command != 51:
+            raise OSError(errno.ENOTSUP, "rejected")
+        calls.append("F_FULLFSYNC")
+
+    monkeypatch.setattr(fcntl, "fcntl", control)
+    monkeypatch.setattr(os, "fsync", lambda _: calls.append("fsync"))
+    monkeypatch.setattr(fcntl, "F_FULLFSYNC", 51, raising=False)
+    fsync(tmp_path)
+    rejected.append(51)
+    fsync(tmp_path)
+    monkeypatch.delattr(fcntl, "F_FULLFSYNC")
+    fsync(tmp_path)
+    assert calls == ["F_FULLFSYNC", "fsync", "fsync"]
+
+
+def test_the_database_is_written_through_the_cache_of_the_disk_too(tmp_path: Path) -> None:
+    with closing(connect(tmp_path / "tasks.db")) as connection:
+        assert connection.execute("PRAGMA fullfsync").fetchone() == (1,)

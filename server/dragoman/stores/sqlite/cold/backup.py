@@ -356,8 +356,7 @@ def _copy_hashed(source: Path, target: Path) -> str:
             while chunk := reading.read(1024 * 1024):
                 digest.update(chunk)
                 writing.write(chunk)
-            writing.flush()
-            os.fsync(writing.fileno())
+        fsync(target)
     return digest.hexdigest()
 
 

@@ -10,6 +10,7 @@ back on the reader threads.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import hmac
 import logging
 import os
@@ -116,8 +117,7 @@ class BlobFiles:
         try:
             with draft.open("xb") as file:
                 file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            fsync(draft)
             draft.replace(path)
         except BaseException:
             draft.unlink(missing_ok=True)
@@ -150,7 +150,9 @@ class BlobFiles:
 def fsync(path: Path) -> None:
     """Flushes a file, or the names in a folder, to the disk."""
     handle = os.open(path, os.O_RDONLY)
-    try:
+    try:  # as `schema.connect`; other systems than macOS reject the command
+        fcntl.fcntl(handle, getattr(fcntl, "F_FULLFSYNC", -1))
+    except OSError:
         os.fsync(handle)
     finally:
         os.close(handle)
