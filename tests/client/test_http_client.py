@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, Final, cast
 
 import aiohttp
 import grpc
@@ -86,6 +86,35 @@ async def test_connections_notice_a_server_that_is_gone(card_server: TestServer)
             assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
     finally:
         await client.close()
+
+
+async def idle_seconds(url: str) -> int:
+    """Seconds before the first probe of a new connection."""
+    client = AiohttpClient(url, CallOptions(), {})
+    try:
+        async with client.session.get(f"{url}/long") as response:
+            assert response.connection is not None
+            assert response.connection.transport is not None
+            connection = response.connection.transport.get_extra_info("socket")
+            assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            return cast(int, connection.getsockopt(socket.IPPROTO_TCP, IDLE_OPTION))
+    finally:
+        await client.close()
+
+
+IDLE_OPTION: Final = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", 0)
+
+
+async def test_connections_notice_it_within_a_minute_by_the_options_that_the_system_has(
+    card_server: TestServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = str(card_server.make_url("")).rstrip("/")
+    assert await idle_seconds(url) == 30
+    for name in ("TCP_KEEPIDLE", "TCP_KEEPALIVE", "TCP_KEEPINTVL", "TCP_KEEPCNT"):
+        monkeypatch.delattr(socket, name, raising=False)
+    assert await idle_seconds(url) > 60
+    monkeypatch.setattr(socket, "TCP_KEEPALIVE", IDLE_OPTION, raising=False)  # macOS has this name for it
+    assert await idle_seconds(url) == 30
 
 
 async def test_the_wrong_port_is_named(card_server: TestServer) -> None:

@@ -51,8 +51,8 @@ HTTP_CONNECT_TIMEOUT: Final = 10.0
 CLIENT_CARD_MAX_BYTES: Final = 4 * 1024 * 1024
 CLIENT_CARD_TIMEOUT: Final = 30.0  # seconds
 
-_KEEPALIVE_OPTIONS: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
-"""Idle seconds before the first probe, seconds between two, and how many may stay unanswered."""
+_KEEPALIVE_OPTIONS: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+"""Idle seconds before the first probe (Linux, macOS), seconds between two, and how many may stay unanswered."""
 
 
 class AiohttpClient:
