@@ -4,8 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 import uuid
 
+import pytest
+from tests.other_systems import loaded_again
+
+from dragoman import ids
 from dragoman.ids import IDS_PER_REFILL, RANDOM_BYTES_PER_ID, IdGenerator
 
 
@@ -63,3 +68,13 @@ def test_a_simulation_takes_ids_from_a_source_that_repeats_them() -> None:
     assert (first, ids.random_bytes()) == (bytes(range(16)), b"\x01" * 16)
     ids.use(before)
     assert ids.random_bytes() == first
+
+
+def test_time_is_measured_without_a_clock_that_counts_suspended_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(time, "CLOCK_BOOTTIME", raising=False)
+    elapsed = loaded_again(ids).elapsed_clock
+    before = time.clock_gettime(time.CLOCK_MONOTONIC)
+    assert before <= elapsed() <= time.clock_gettime(time.CLOCK_MONOTONIC)
+    clock = ids.SteadyClock(lambda: 1_000.0, elapsed)
+    with clock.follow() as step:
+        assert step == 0

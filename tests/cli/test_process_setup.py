@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import logging
 import signal
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -118,6 +120,22 @@ async def test_memory_is_returned_when_more_of_it_lies_unused(reports: tuple[int
     await allocator.ended.wait()
     returning.cancel()
     assert allocator.trimmed_at == trimmed_at
+
+
+@pytest.mark.parametrize("lacks", ["malloc_trim", "mallinfo2", "mallopt", "/proc"])
+def test_memory_stays_where_the_system_cannot_be_asked_to_take_it_back(
+    lacks: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_proc(path: str) -> None:
+        raise FileNotFoundError(path)
+
+    info = process_setup._MallocInfo
+    functions = {"malloc_trim": lambda _: 1, "mallinfo2": lambda: info(), "mallopt": lambda *_: 1}
+    library = SimpleNamespace(**{name: each for name, each in functions.items() if name != lacks})
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: library)
+    if lacks == "/proc":
+        monkeypatch.setattr(process_setup, "open", no_proc, raising=False)
+    assert process_setup.open_allocator() is None
 
 
 async def test_memory_that_is_freed_while_the_loop_is_late_is_returned_too() -> None:

@@ -190,6 +190,24 @@ asyncio.run(run())
             process.kill()
 
 
+def test_without_a_stack_beforehand_the_process_still_ends(tmp_path: Path) -> None:
+    program = """
+import asyncio, faulthandler, time
+from pathlib import Path
+from dragoman.wiring.loop_guard import guarded_loop
+del faulthandler.register
+async def run():
+    with guarded_loop(1, (), Path("t-blocked")):
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        time.sleep(60)
+asyncio.run(run())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    assert 'File "<string>", line 10 in run' in (tmp_path / "t-blocked").read_text()
+
+
 def test_a_debugger_stops_the_timer(tmp_path: Path) -> None:
     program = """
 import asyncio, sys, time

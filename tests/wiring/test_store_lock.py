@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
+import fcntl
 import os
 import re
 import sqlite3
@@ -12,7 +15,9 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.other_systems import loaded_again
 
+from dragoman.wiring import store_lock
 from dragoman.wiring.store_lock import StoreFileError, StoreInUseError, hold_store
 
 
@@ -171,3 +176,49 @@ def test_a_killed_process_releases_its_lock_while_its_child_lives(tmp_path: Path
         holder.wait()
         with hold_store(store):
             pass
+
+
+def test_a_python_that_does_not_name_the_lock_takes_the_same_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(fcntl, "F_OFD_SETLK", raising=False)
+    copy = loaded_again(store_lock)
+    store = tmp_path / "tasks.db"
+    with copy.hold_store(store), pytest.raises(StoreInUseError), hold_store(store):
+        pass
+    with hold_store(store), pytest.raises(copy.StoreInUseError), copy.hold_store(store):
+        pass
+
+
+class FlockOfMacOS(ctypes.Structure):
+    """`struct flock` in xnu's bsd/sys/fcntl.h."""
+
+    _fields_ = (
+        ("l_start", ctypes.c_int64), ("l_len", ctypes.c_int64), ("l_pid", ctypes.c_int32),
+        ("l_type", ctypes.c_short), ("l_whence", ctypes.c_short),
+    )  # fmt: skip
+
+
+def test_macos_is_asked_for_the_same_lock_in_its_own_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    requests: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(sys, "platform", "darwin")
+    copy = loaded_again(store_lock)
+    monkeypatch.setattr(fcntl, "fcntl", lambda _, command, request: requests.append((command, request)))
+    with copy.hold_store(tmp_path / "tasks.db"):
+        pass
+    ((command, request),) = requests
+    lock = FlockOfMacOS.from_buffer_copy(request)
+    assert (command, len(request)) == (90, ctypes.sizeof(FlockOfMacOS))  # F_OFD_SETLK there
+    assert (lock.l_start, lock.l_len, lock.l_pid) == (1 << 62, 1, 0)
+    assert (lock.l_type, lock.l_whence) == (fcntl.F_WRLCK, os.SEEK_SET)
+
+
+def test_a_system_without_such_locks_is_not_mistaken_for_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: object) -> None:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    monkeypatch.setattr(fcntl, "fcntl", unknown)
+    with pytest.raises(OSError, match="Invalid argument"), hold_store(tmp_path / "tasks.db"):
+        pass

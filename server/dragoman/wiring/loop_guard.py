@@ -91,9 +91,11 @@ class LoopGuard:
         """`dump`: the file for the tracebacks; None: stderr. Raises OSError if it cannot be written."""
         self._seconds = seconds
         self._dump = dump
-        self._file = _open_stderr() if dump is None else _open_private(dump)
         header = {"thread": threading.get_ident(), "seconds": seconds, "agents": functions_of(agents)}
-        if dump is not None:
+        if dump is None:
+            self._file = _open_stderr()
+        else:
+            self._file = os.fdopen(os.open(dump, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
             self._file.write(json.dumps(header) + "\n")
             self._file.flush()
         self._shows_early = dump is not None and _show_stacks_on(signal.SIGVTALRM)
@@ -120,10 +122,6 @@ class LoopGuard:
         self._file.close()
         if self._dump is not None:
             self._dump.unlink(missing_ok=True)
-
-
-def _open_private(path: Path) -> IO[str]:
-    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8")
 
 
 def _open_stderr() -> IO[str]:

@@ -89,7 +89,7 @@ def hold_store(store: Path) -> Iterator[StoreLock]:
     try:
         try:
             _lock_file(file)
-        except OSError as error:
+        except (BlockingIOError, PermissionError) as error:
             raise StoreInUseError(_describe_holder(store, notice)) from error
         if (names := os.fstat(file).st_nlink) > 1:
             # Its log is beside one of them, so each name shows another store.

@@ -140,3 +140,19 @@ def test_a_descriptor_that_is_another_connection_by_now_is_left_alone() -> None:
 def test_few_descriptors_are_no_reason_to_look_at_connections() -> None:
     assert not connections.exceeds(1_000_000)
     assert connections.exceeds(1) == (sys.platform == "linux")
+
+
+@pytest.mark.parametrize("lacks", ["TCP_INFO", "/proc"])
+def test_on_a_system_that_does_not_count_bytes_every_connection_stays(
+    lacks: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with ExitStack() as stack:
+        pairs = Pairs(stack, 3)
+        if lacks == "TCP_INFO":
+            monkeypatch.delattr(socket, "TCP_INFO", raising=False)
+        else:
+            monkeypatch.setattr(connections, "_DESCRIPTORS", str(tmp_path / "missing"))
+            assert not connections.exceeds(0)
+        assert connections.received_bytes([pairs.peer(0)]) == {}
+        assert connections.close_idle(pairs.port, 1, ()) == 0
+        assert pairs.open_clients == {0, 1, 2}

@@ -16,10 +16,10 @@ from typer.testing import CliRunner
 
 from dragoman.cli import cli
 from dragoman.cli.serve import processes
-from dragoman.cli.serve.processes import ProcessSupervisor, reserved_address
+from dragoman.cli.serve.processes import ProcessSupervisor, check_multiprocess, reserved_address
 from dragoman.core.durations import Backoff
 from dragoman.ports.extension import StartError
-from dragoman.settings.settings import Address
+from dragoman.settings.settings import Address, Settings, SettingsError
 
 CHILD = """
 import signal, socket, sys, os
@@ -186,3 +186,10 @@ def test_several_processes_on_sqlite_are_rejected_with_advice(tmp_path: Path, mo
         in result.output
     )
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_system_on_which_no_port_is_shared_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(socket, "SO_REUSEPORT", raising=False)
+    settings = Settings(store="postgresql://localhost/d", processes=2)
+    with pytest.raises(SettingsError, match="cannot share a port on this system; pass --processes 1"):
+        check_multiprocess(settings)

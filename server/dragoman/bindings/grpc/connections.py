@@ -30,9 +30,7 @@ def received_bytes(peers: Collection[str]) -> dict[str, int]:
 
 def exceeds(maximum: int) -> bool:
     """Whether the process has so many descriptors that more than `maximum` connections may be open."""
-    with suppress(OSError):
-        return len(os.listdir(_DESCRIPTORS)) > maximum
-    return False
+    return len(_descriptors()) > maximum
 
 
 def close_idle(port: int, maximum: int, busy: Collection[str]) -> int:
@@ -60,11 +58,8 @@ def _connections(port: int = 0) -> Iterator[tuple[int, _Address, int, int]]:
 
     Takes 6 µs for each descriptor of the process.
     """
-    try:
-        descriptors = [int(name) for name in os.listdir(_DESCRIPTORS)] if hasattr(socket, "TCP_INFO") else []
-    except OSError:
-        return
-    for descriptor in descriptors:
+    tcp_info = getattr(socket, "TCP_INFO", 0)
+    for descriptor in map(int, _descriptors() if tcp_info else ()):
         try:
             # Family, type and protocol are given, so that Python does not ask the kernel for them.
             found = socket.socket(socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, fileno=descriptor)
@@ -73,12 +68,18 @@ def _connections(port: int = 0) -> Iterator[tuple[int, _Address, int, int]]:
         try:
             address = _address_of(found)
             if port in (0, found.getsockname()[1]):
-                info = found.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+                info = found.getsockopt(socket.IPPROTO_TCP, tcp_info, _TCP_INFO.size)
                 yield descriptor, address, *_TCP_INFO.unpack(info)
         except (OSError, ValueError, IndexError, struct.error):
             continue  # not an IP connection: others have texts, bytes or numbers as names, of any length
         finally:
             found.detach()
+
+
+def _descriptors() -> list[str]:
+    with suppress(OSError):
+        return os.listdir(_DESCRIPTORS)
+    return []
 
 
 def _address_of(peer_socket: socket.socket) -> _Address:

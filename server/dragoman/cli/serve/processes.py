@@ -43,6 +43,8 @@ def check_multiprocess(settings: Settings) -> None:
             f"or a shared store: {shared_store_example()} and {bus_example()}"
         )
     check_role(settings)
+    if not hasattr(socket, "SO_REUSEPORT"):
+        raise SettingsError("--processes: processes cannot share a port on this system; pass --processes 1")
 
 
 def run_processes(arguments: Sequence[str], settings: Settings) -> int:
