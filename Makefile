@@ -215,8 +215,9 @@ lint: $(ENV) ## run ruff, and reject retired words in names (tools/retired_words
 	@ruff check .
 	@python -m tools.retired_words
 
-types: $(ENV) ## run mypy in strict mode
+types: $(ENV) ## run mypy in strict mode, and once more on the server as on macOS
 	@mypy
+	@mypy --platform darwin --cache-dir .mypy_cache/darwin server
 
 layers: $(ENV) ## check that every layer imports only the layers below it
 	@python -m pytest -q tests/test_layers.py

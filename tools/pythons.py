@@ -42,7 +42,7 @@ class Interpreter:
     version: str  # such as 3.13.0 or 3.14.0rc1
 
     @property
-    def order(self) -> Sequence[int]:
+    def order(self) -> list[int]:
         """A key that sorts by version."""
         return [int(digits) for digits in re.findall(r"\d+", self.version)]
 
@@ -146,7 +146,16 @@ def run_tests(interpreter: Interpreter, arguments: Sequence[str]) -> Outcome:
     programs = environment / "bin"
     with tempfile.TemporaryDirectory(prefix="test-pythons-") as folder:
         report = Path(folder) / "report.xml"
-        command = [programs / "python", "-m", "pytest", "-n", "2", "--groups", "short", f"--junitxml={report}"]
+        command: list[str | Path] = [
+            programs / "python",
+            "-m",
+            "pytest",
+            "-n",
+            "2",
+            "--groups",
+            "short",
+            f"--junitxml={report}",
+        ]
         variables = {**os.environ, "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
         ended = subprocess.run([*command, *arguments], cwd=ROOT, env=variables, check=False)
         outcome = read_report(report) if report.exists() else Outcome()
