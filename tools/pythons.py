@@ -91,8 +91,8 @@ def candidates() -> Iterator[Path]:
 def ask(path: Path) -> Interpreter | None:
     """The interpreter at a path; None for what is no CPython, is too old, or has no global interpreter lock."""
     try:
-        asked = subprocess.run([path, "-c", _QUESTION], capture_output=True, text=True, check=True, timeout=60)
-        answer = json.loads(asked.stdout)
+        printed = subprocess.run([path, "-c", _QUESTION], capture_output=True, text=True, check=True, timeout=60)
+        answer = json.loads(printed.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):  # such as pyenv's shim of a version that is not active
         return None
     found = Interpreter(Path(answer["executable"]), answer["version"])
