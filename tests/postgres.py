@@ -46,7 +46,7 @@ def binaries() -> Path | None:
     spec = importlib.util.find_spec("pgserver")  # importing it would have side effects
     if spec and spec.origin:
         return Path(spec.origin).parent / "pginstall" / "bin"
-    by_version = sorted(DEBIAN.glob("*/bin/postgres"), key=lambda program: int(program.parts[-3]))
+    by_version = sorted(DEBIAN.glob("*/bin/postgres"), key=lambda program: float(program.parts[-3]))
     if by_version:
         return by_version[-1].parent
     on_path = shutil.which("postgres")

@@ -10,6 +10,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests import postgres
 
 from tools import pythons
 from tools.environments import ROOT
@@ -125,3 +126,28 @@ def test_a_run_without_failed_tests_that_does_not_end_well_is_no_success(
     outcome = run_tests(one, [])
     assert not outcome.is_good
     assert next(outcome.lines("3.13.0")).endswith("0 passed, 0 failed, 0 skipped in 0 s: pytest ended with 5")
+
+
+@pytest.fixture
+def no_wheel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A system without PostgreSQL, and without a wheel of it; returns the folder of Debian's packages."""
+    monkeypatch.setitem(sys.modules, "pgserver", None)
+    monkeypatch.setattr(postgres, "DEBIAN", tmp_path / "debian")
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    return tmp_path / "debian"
+
+
+def test_without_a_wheel_of_postgresql_the_newest_of_the_system_is_taken(no_wheel: Path, tmp_path: Path) -> None:
+    (tmp_path / "path").mkdir()
+    program(tmp_path / "path" / "postgres", "")
+    assert postgres.binaries() == tmp_path / "path"
+    for version in ("9.6", "14", "100", "15"):
+        (no_wheel / version / "bin").mkdir(parents=True)
+        program(no_wheel / version / "bin" / "postgres", "")
+    assert postgres.binaries() == no_wheel / "100" / "bin"
+
+
+def test_without_any_postgresql_its_tests_are_skipped_with_what_to_do(no_wheel: Path) -> None:
+    assert postgres.binaries() is None
+    with pytest.raises(pytest.skip.Exception, match=r"no PostgreSQL server .*apt-get install postgresql"):
+        postgres.needed()
