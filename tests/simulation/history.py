@@ -284,13 +284,24 @@ class _ErrorHandler(logging.Handler):
 @contextmanager
 def _errors_logged_to(world: World) -> Iterator[None]:
     logger, handler = logging.getLogger("dragoman"), _ErrorHandler(world)
+    with errors_only(logger):
+        logger.addHandler(handler)
+        try:
+            yield
+        finally:
+            logger.removeHandler(handler)
+
+
+@contextmanager
+def errors_only(logger: logging.Logger) -> Iterator[None]:
+    """Keeps its errors to its own handlers, and nothing else. Costs little where an outer block does the same."""
     level, propagates = logger.level, logger.propagate
-    logger.setLevel(logging.ERROR)
+    if level != logging.ERROR:
+        logger.setLevel(logging.ERROR)  # clears what every logger of the process knows of its level
     logger.propagate = False
-    logger.addHandler(handler)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+        if level != logging.ERROR:
+            logger.setLevel(level)
         logger.propagate = propagates

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import gc
+import logging
 import multiprocessing
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from tests.simulation.history import Outcome, simulate
+from tests.simulation.history import Outcome, errors_only, simulate
 from tests.simulation.kinds import any_plan_of
 
 HISTORIES_PER_PROCESS: Final = 500
 """Histories after which a process ends. Its garbage goes with it; collecting it took a fifth of the time."""
+
+PRELOADED: Final = (
+    __name__,
+    "tests.simulation.called.judge",
+    "tests.simulation.called.parts",
+    "tests.simulation.operated.callers",
+    "tests.simulation.operated.judge",
+)
+"""What all processes share. Each would import the parts of called histories for a second otherwise. Without the extras
+they cannot be imported, and are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +43,12 @@ def histories(first: int, count: int, prefix: str = "") -> Iterator[Outcome]:
 
     `prefix`: of the seeds, which selects the kind of plans.
     """
-    gc.collect()
     gc.freeze()
     gc.disable()
     try:
-        for number in range(count):
-            yield simulate(any_plan_of(f"{prefix}{first + number}"))
+        with errors_only(logging.getLogger("dragoman")):
+            for number in range(count):
+                yield simulate(any_plan_of(f"{prefix}{first + number}"))
     finally:
         gc.enable()
         gc.unfreeze()
@@ -60,6 +71,6 @@ def play_all(first: int, count: int, processes: int, prefix: str = "") -> Iterat
     share = max(1, min(HISTORIES_PER_PROCESS, -(-count // processes)))
     shares = [(first + done, min(share, count - done), prefix) for done in range(0, count, share)]
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(list(PRELOADED))
     with context.Pool(min(processes, len(shares)), maxtasksperchild=1) as pool:
         yield from pool.imap_unordered(play, shares)
