@@ -58,7 +58,8 @@ class SimulatedCaller:
 
     def __init__(self, stage: Stage, agent: str = AGENTS[0]) -> None:
         self._stage = stage
-        self._rng = random.Random(stage.plan.seed)
+        self._rng: random.Random
+        """Of the operation that it performs."""
         self._server = 0
         self._agent = agent
         self._tool = ""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
 from tests.chaos.actions import Action
-from tests.chaos.history import Entry, Fault, Opened, Seen, shape
+from tests.chaos.history import Entry, Fault, shape, shown_tasks
 from tests.chaos.targets.readback import output_of
 from tests.chaos_checker.cancel_checker import judge_cancels
 from tests.chaos_checker.checker import StoredEvent, StoredTask, judge
@@ -70,23 +71,25 @@ def stored_tasks(
     database: MemoryDatabase, journal: Journal, entries: Sequence[Entry], epoch: float
 ) -> dict[str, StoredTask]:
     """Every visible task with its log. `epoch`: the time of the store's clock when the history began."""
-    followed = {entry.follower: entry.task for entry in entries if isinstance(entry, Opened)}
-    with_snapshots = {followed[entry.follower] for entry in entries if isinstance(entry, Seen) and entry.shape}
+    shown: defaultdict[str, set[int]] = defaultdict(set)
+    for task, sequence in shown_tasks(entries):
+        shown[task].add(sequence)
     return {
-        rows.record.id: _stored(rows, journal, epoch, folds=rows.record.id in with_snapshots)
+        rows.record.id: _stored(rows, journal, epoch, shown.get(rows.record.id, ()))
         for rows in database.tasks.values()
         if rows.record.visible
     }
 
 
-def _stored(rows: TaskRows, journal: Journal, epoch: float, *, folds: bool) -> StoredTask:
+def _stored(rows: TaskRows, journal: Journal, epoch: float, shown: Collection[int]) -> StoredTask:
+    """`shown`: the events at which followers have received the Task, whose shape is needed."""
     record, events, task = rows.record, list[StoredEvent](), pb.Task()
+    last_shown = max(shown, default=0)
     for batch in rows.log:
         for event in batch:
-            form = ""
-            if folds:
+            if event.sequence <= last_shown:
                 fold(task, pb.StreamResponse.FromString(event.data))
-                form = shape(task)
+            form = shape(task) if event.sequence in shown else ""
             events.append(StoredEvent(event.sequence, event_digest(event.data), event.state, form))
     messages = [pb.Message.FromString(unframe_message(row.data)) for row in rows.messages if row.role == ROLE_USER]
     reason = ""

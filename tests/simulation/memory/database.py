@@ -359,12 +359,11 @@ class MemoryDatabase:
     def with_task(self, push: PushRecord) -> PushRecord:
         """A push with what its task's row says now."""
         record = self.tasks[push.task].record
+        ended = record.state in states.TERMINAL
+        if (push.last_sequence, push.task_ended, push.task_id) == (record.last_sequence, ended, record.id):
+            return push  # the agent never changes
         return replace(
-            push,
-            last_sequence=record.last_sequence,
-            task_ended=record.state in states.TERMINAL,
-            task_id=record.id,
-            agent=record.agent,
+            push, last_sequence=record.last_sequence, task_ended=ended, task_id=record.id, agent=record.agent
         )
 
     def put_push(self, new: PushRecord, now: int) -> PushRecord:

@@ -97,8 +97,8 @@ class MemoryPushes:
         for ref in database.live_pushes:
             rows = database.tasks[ref]
             for push in rows.pushes.values():
-                if push.due_at > 0 and push.config.host > after_host:
-                    waiting = by_host.setdefault(push.config.host, [])
+                if push.due_at > 0 and (host := push.config.host) > after_host:
+                    waiting = by_host.setdefault(host, [])
                     if (
                         (push.due_at <= now or push.due_at > now + longest_delay)
                         and rows.record.visible
