@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -52,11 +53,16 @@ class PushConfig:
     @property
     def host(self) -> str:
         """The host and port of the URL, as one key; empty for an invalid URL."""
-        try:
-            parts = urlsplit(self.url)
-            return f"{(parts.hostname or '').lower()}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
-        except ValueError:
-            return ""
+        return _host_of(self.url)
+
+
+@lru_cache(1024)  # a delivery asks several times for each event
+def _host_of(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        return f"{(parts.hostname or '').lower()}:{parts.port or (80 if parts.scheme == 'http' else 443)}"
+    except ValueError:
+        return ""
 
 
 def check_push_config(config: PushConfig, prefix: str = "", *, described: bool = False) -> None:
@@ -72,18 +78,15 @@ def check_push_config(config: PushConfig, prefix: str = "", *, described: bool =
         if len(value) > MAX_WEBHOOK_SECRET_LENGTH:
             raise InvalidParams.field(f"{prefix}{field}", f"must be at most {MAX_WEBHOOK_SECRET_LENGTH} characters")
         if value and not _HEADER_VALUE.fullmatch(value):
-            raise InvalidParams.field(
-                f"{prefix}{field}",
-                "must be printable ASCII without leading or trailing blanks, because it is sent in a header",
-            )
+            text = "must be printable ASCII without leading or trailing blanks, because it is sent in a header"
+            raise InvalidParams.field(f"{prefix}{field}", text)
     name, description = scheme_description(config.scheme) if described else (config.scheme, {})
     if sum(map(len, description.values())) > MAX_SCHEME_DESCRIPTION:
         text = f"bearerFormat and description must have at most {MAX_SCHEME_DESCRIPTION} characters together"
         raise InvalidParams.field(f"{prefix}authentication", text)
     if len(name) > MAX_ID_LENGTH or not all(map(_HEADER_TOKEN.fullmatch, name.split(", ") if name else ())):
-        raise InvalidParams.field(
-            f"{prefix}authentication.scheme", "must be an HTTP authentication scheme, such as Bearer (RFC 9110 §11.1)"
-        )
+        text = "must be an HTTP authentication scheme, such as Bearer (RFC 9110 §11.1)"
+        raise InvalidParams.field(f"{prefix}authentication.scheme", text)
 
 
 def split_schemes(schemes: str) -> list[str]:
@@ -115,6 +118,5 @@ def join_schemes(schemes: Iterable[str]) -> str:
 def check_push_config_id(id: str, prefix: str = "") -> None:
     """Raises InvalidParams for an id that cannot be used in a path."""
     if not _CONFIG_ID.fullmatch(id):
-        raise InvalidParams.field(
-            f"{prefix}id", f'must be 1 to {MAX_ID_LENGTH} characters without "/" and control characters'
-        )
+        text = f'must be 1 to {MAX_ID_LENGTH} characters without "/" and control characters'
+        raise InvalidParams.field(f"{prefix}id", text)
