@@ -18,6 +18,8 @@ HISTORIES_PER_PROCESS: Final = 500
 
 PRELOADED: Final = (
     __name__,
+    "dragoman.agents.upstream.agent",
+    "dragoman.agents.upstream.turn",
     "tests.simulation.called.judge",
     "tests.simulation.called.parts",
     "tests.simulation.operated.callers",

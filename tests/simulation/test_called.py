@@ -27,6 +27,20 @@ for seed in range(1, 9):
     print(hashlib.sha256(simulate(called_plan_of(f"called {seed}")).text.encode()).hexdigest())
 """
 
+PRINT_LATE_IMPORTS = """
+import sys
+from importlib import import_module
+from tests.simulation.processes import PRELOADED
+for name in PRELOADED:
+    import_module(name)
+from tests.simulation.history import simulate
+from tests.simulation.kinds import SHARES, any_plan_of
+before = set(sys.modules)
+for prefix in SHARES:
+    simulate(any_plan_of(f"{prefix}1"))
+print(sorted(name for name in sys.modules.keys() - before if name.startswith(("dragoman", "mcp", "tests"))))
+"""
+
 
 def test_the_first_histories_with_called_agents_are_good() -> None:
     counts: Counter[type] = Counter()
@@ -52,6 +66,11 @@ def test_a_history_with_called_agents_does_not_depend_on_the_process_or_its_hash
     ]
     assert len(set(digests[0].split())) == 8
     assert digests[0] == digests[1]
+
+
+def test_processes_share_what_each_kind_of_history_imports() -> None:
+    late = subprocess.run([sys.executable, "-c", PRINT_LATE_IMPORTS], capture_output=True, text=True, check=True)
+    assert late.stdout == "[]\n"
 
 
 def test_a_plan_with_called_agents_can_be_kept_as_a_line() -> None:
