@@ -59,9 +59,11 @@ def without_operators(observed: Observed) -> Observed:
     """What the other checkers judge: without erased tasks, and webhooks that were added or removed."""
     entries, actions, kept = observed
     erased = {entry.task for entry in entries if isinstance(entry, Erasing)}
+    hooks = {entry.hook for entry in entries if isinstance(entry, HookChanged)}
+    if not (erased or hooks):
+        return observed
     followers = {entry.follower for entry in entries if isinstance(entry, Opened) and entry.task in erased}
     sends = {entry.op for entry in entries if isinstance(entry, Acknowledged) and entry.task in erased}
-    hooks = {entry.hook for entry in entries if isinstance(entry, HookChanged)}
     left = []
     for entry in entries:
         is_erased = (
