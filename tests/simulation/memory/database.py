@@ -380,7 +380,8 @@ class MemoryDatabase:
         rows = self.tasks.get(ref)
         if rows is not None:
             live = any(push.state is PushState.LIVE for push in rows.pushes.values())
-            rows.record = replace(rows.record, has_live_push=live)
+            if rows.record.has_live_push != live:
+                rows.record = replace(rows.record, has_live_push=live)
 
     # Reads ------------------------------------------------------------------------------------------------------------
 
