@@ -95,9 +95,9 @@ def _explains_loss(fault: Fault, task: StoredTaskView, ended: float) -> bool:
 
 def _was_left(faults: Sequence[Fault], task: StoredTaskView) -> bool:
     """Whether its claim may have had no answer when a server ended, which had too little time to give it back."""
-    unanswered = [fault.at for fault in faults if fault.task == task.id]
+    open_writes = [fault.at for fault in faults if fault.task == task.id]
     ends = [fault for fault in faults if fault.how == "drain" and fault.part == "server" and fault.at <= task.times[1]]
-    return any(at <= end.at + end.seconds for at in unanswered for end in ends)
+    return any(at <= end.at + end.seconds for at in open_writes for end in ends)
 
 
 def _is_long_outage(fault: Fault, task: StoredTaskView) -> bool:

@@ -25,7 +25,7 @@ PAUSE = Fault(how="pause", at=11, seconds=11.5)
 STEP = Fault(how="step", part="clock", at=20, seconds=8)
 OVER = Fault(how="drain", at=40.2 - DRAIN, seconds=DRAIN + 2)
 STOP = Fault(how="drain", at=11, seconds=3)
-UNANSWERED = Fault(how="commit", part="store", task="t", at=10)
+OPEN_WRITE = Fault(how="commit", part="store", task="t", at=10)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ UNANSWERED = Fault(how="commit", part="store", task="t", at=10)
         ),
         pytest.param(replace(LOST, reason="NOT_WRITTEN"), [replace(KILL, how="fill", part="disk")], id="a full disk"),
         pytest.param(LOST, [replace(KILL, at=31), STEP], id="lost while a clock was off"),
-        pytest.param(LOST, [UNANSWERED, STOP], id="claimed without an answer by a server that stops"),
+        pytest.param(LOST, [OPEN_WRITE, STOP], id="claimed without an answer by a server that stops"),
         pytest.param(LONG, [OVER], id="longer than a drain"),
         pytest.param(FAR, [replace(KILL, part="worker")], id="lost with its worker"),
         pytest.param(FAR, [replace(KILL, part="worker", at=23.0004)], id="lost with its worker, within a millisecond"),
@@ -63,8 +63,8 @@ def test_failures_explained_by_a_fault_pass(task: StoredTask, history: list[Entr
         pytest.param(LOST, [STEP], "nothing was struck", id="lost while a clock was off"),
         pytest.param(replace(LOST, times=(60, 61)), [KILL], "nothing was struck", id="begun long after the fault"),
         pytest.param(LOST, [STOP], "nothing was struck", id="lost in an orderly end"),
-        pytest.param(LOST, [replace(UNANSWERED, task="u"), STOP], "nothing was struck", id="answered in an orderly end"),
-        pytest.param(LOST, [replace(UNANSWERED, at=15), STOP], "nothing was struck", id="without an answer afterwards"),
+        pytest.param(LOST, [replace(OPEN_WRITE, task="u"), STOP], "nothing was struck", id="another without an answer"),
+        pytest.param(LOST, [replace(OPEN_WRITE, at=15), STOP], "nothing was struck", id="without an answer afterwards"),
         pytest.param(LOST, [replace(KILL, part="worker")], "nothing was struck", id="not at that worker"),
         pytest.param(LOST, [replace(KILL, part="nats")], "nothing was struck", id="lost with NATS"),
         pytest.param(LONG, [STOP], "DRAINED", id="cut short by a drain"),
