@@ -85,7 +85,7 @@ def agents_of(
     async def work(turn: Turn) -> str | None:
         return await obey(turn)
 
-    return [DeclaredAgent(work, spec, new_id=new_id, clock=host.wall_ms) for spec in specs]
+    return [DeclaredAgent(work, spec, new_id=new_id) for spec in specs]
 
 
 async def _work(journal: Journal, process: str, turn: Turn) -> str | None:
