@@ -245,7 +245,7 @@ async def open_runtime(ports: Ports, config: RuntimeConfig | None = None) -> Asy
         store=store, bus=bus, scheduler=scheduler, feeds=feeds, event_log=event_log, retention=retention,
         watchdog=watchdog, push_scheduler=push_scheduler,
     )  # fmt: skip
-    specs, limits, admission = session.registry.specs, config.limits, Admission(config.quotas)
+    specs, limits, admission = session.registry.specs, config.limits, Admission(config.quotas, config.clocks.monotonic)
     access = Access(specs, session.root, config.isolation, config.access_policy)
     session.registry.add_listener(access.on_agent_added)
     push_configs = PushConfigOperations(store, bus, ports.push_options, on_action)
