@@ -44,6 +44,11 @@ async def direct(turn: Turn) -> None:
     """Its specification is used, with another function."""
 
 
+@agent(id="rated", description="Of which few turns may begin in a minute")
+async def rated(turn: Turn) -> None:
+    """Its specification is used, with another function."""
+
+
 @agent(id="far", description="Run by workers; a crash ends the task")
 async def far(turn: Turn) -> None:
     """Its specification is used, with another function."""
@@ -55,6 +60,7 @@ async def far_again(turn: Turn) -> None:
 
 
 SPECS: Final = (once.spec, again.spec, direct.spec)
+OPERATED_SPECS: Final = (*SPECS, rated.spec)
 WORKER_SPECS: Final = (far.spec, far_again.spec)
 
 

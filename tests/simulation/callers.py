@@ -24,6 +24,7 @@ from tests.simulation.called.plan import CALLED_AGENTS
 from tests.simulation.followers import Start, follow
 from tests.simulation.plan import PlannedOperation
 from tests.simulation.receivers import event_digest
+from tests.simulation.server import SimulatedServer
 from tests.simulation.stage import NoAnswer, Stage, call_of, reason_of
 
 from dragoman.core.access.identity import Identity
@@ -256,12 +257,12 @@ class SimulatedCaller:
             return SendAnswer(response.task.id, response.task.status.state)
 
         try:
-            answer = await self._call(work, server)
+            answer = await self._call(work, server, op)
         except (NoAnswer, Unavailable):
             return None
         except A2AError as error:
             if not (isinstance(error, TaskEnded) and task):
-                stage.record.add(Rejected(at=stage.now, op=op, reason=reason_of(error)))
+                self._rejected(op, error)
             return None
         if answer.reply:
             stage.record.add(Replied(at=stage.now, op=op, digest=answer.reply))
@@ -277,6 +278,10 @@ class SimulatedCaller:
         )
         self._stage.record.add(entry)
         return op
+
+    def _rejected(self, op: int, error: A2AError) -> None:
+        """Records that a send was rejected."""
+        self._stage.record.add(Rejected(at=self._stage.now, op=op, reason=reason_of(error)))
 
     async def _cancel(self, task: str) -> bool:
         """Whether a response arrived."""
@@ -309,9 +314,13 @@ class SimulatedCaller:
         stage.record.add(Got(at=stage.now, task=task, state=state))
         return state
 
-    async def _call(self, work: Callable[[Runtime], Awaitable[T]], server: int = -1) -> T:
-        stage = self._stage
-        return await stage.call(await stage.server(self._server if server < 0 else server), work)
+    async def _call(self, work: Callable[[Runtime], Awaitable[T]], server: int = -1, op: int = 0) -> T:
+        """The result of a call. `op`: the number of the send that it is, if it is one."""
+        return await self._stage.call(await self._chosen(server), work)
+
+    async def _chosen(self, server: int) -> SimulatedServer:
+        """The server with this number, below 0 the usual one of this operation; another if it is not up."""
+        return await self._stage.server(self._server if server < 0 else server)
 
     def _request(self, text: str, message: str, *, how: str, task: str = "", hook: int = 0) -> pb.SendMessageRequest:
         configuration = pb.SendMessageConfiguration(return_immediately=how == "at once")

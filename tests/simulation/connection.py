@@ -61,7 +61,7 @@ class Connection(MemoryStore):
         return self._send(work, is_write=is_write)
 
     def append(self, change: Append) -> asyncio.Future[Appended]:
-        return self._send(partial(self.database.append, change), is_write=True, task=change.task)
+        return self._send(partial(self.database.append, change, self.buckets), is_write=True, task=change.task)
 
     @property
     def on_lapse(self) -> Callable[[float, float], None]:

@@ -22,6 +22,7 @@ from tests.simulation.judge import Observed, judge_all, stored_tasks
 from tests.simulation.loop import EPOCH_SECONDS, Livelock, World
 from tests.simulation.memory.database import MemoryDatabase
 from tests.simulation.memory.tables import MemoryTables
+from tests.simulation.operated.quotas import note_queue
 from tests.simulation.plan import Plan, Profile
 from tests.simulation.receivers import Receivers
 from tests.simulation.server import SimulatedServer
@@ -88,8 +89,10 @@ class History:
             self.called = CalledParts(self)
             for server in self.servers:
                 server.called = self.called
-        for server in self.servers:
-            server.is_operated = plan.operated
+        if plan.operated:
+            note_queue(database, self.record.add, lambda: self.stage.now)
+            for server in self.servers:
+                server.is_operated = True
         self.stage = Stage(world, plan, self.servers, self.receivers, self.record)
         self.entries: Sequence[Entry] = ()
         self.actions: Sequence[Action] = ()

@@ -338,6 +338,43 @@ MUTATIONS: Final = (
         seeds=OPERATED,
     ),
     Mutation(
+        "the rate of starts is not checked", "quotas", "core.limits.admission",
+        "if quota.starts_per_minute and start_delay and starts_turn(plan):", "if False:",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a rate is one too low", "quotas", "core.limits.admission",
+        "- now - (burst - 1) * interval", "- now - (burst - 2) * interval",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a rejected send counts for its rate", "quotas", "core.limits.admission",
+        "wait = self._full_at.get(key, now) - now",
+        "self.take(key, now, interval)\n        wait = self._full_at.get(key, now) - now - interval",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "the time to retry is that of another unit", "quotas", "core.limits.admission",
+        "quota.starts_per_minute, start_delay / 1000)", "quota.starts_per_minute, start_delay / 60_000)",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "the rate of requests is not checked", "quotas", "runtime.access",
+        "raise rate_limited(\"requests_per_second\", rate, rate, wait)", "pass",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "queued bytes are not checked", "quotas", "core.limits.admission",
+        "if quota.queued_bytes and queued and queued + sum([row.size for row in plan.messages]) > quota.queued_bytes:",
+        "if False:",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a message is too large for an empty queue", "quotas", "core.limits.admission",
+        "if quota.queued_bytes and queued and queued + sum(", "if quota.queued_bytes and queued + sum(",
+        seeds=OPERATED,
+    ),
+    Mutation(
         "a removed webhook is told on", "G6", "runtime.push_configs",
         "await self.store.pushes.remove(record.ref, request.id)", "pass",
         seeds=OPERATED,

@@ -9,15 +9,15 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from tests.simulation.agents import Journal, agents_of
+from tests.simulation.agents import OPERATED_SPECS, SPECS, Journal, agents_of
 from tests.simulation.bus import Network, SimulatedBus
 from tests.simulation.connection import Connection, Disk
 from tests.simulation.loop import HostLoop, World
+from tests.simulation.operated.quotas import QUOTAS
 from tests.simulation.receivers import Receivers, SimulatedEncoder
 
 from dragoman.core.counters import Histogram
 from dragoman.core.errors import Unavailable
-from dragoman.core.limits.quotas import Quotas
 from dragoman.core.names import make_task_key
 from dragoman.core.push.delivery import PushRetryPolicy
 from dragoman.ids import IDS
@@ -34,10 +34,6 @@ if TYPE_CHECKING:  # brings the libraries of extensions
 
 RETRY_POLICY: Final = PushRetryPolicy(first_delay=0.2, max_delay=2.0)
 """Short delays, for many retries in a history."""
-
-LIMITED_AGENT: Final = "direct"
-LIVE_TASKS: Final = 2
-"""The quota of live tasks of a principal with that agent, in histories with operators."""
 
 LIMITS: Final = Limits(blocking_wait=10.0)
 DRAIN_SECONDS: Final = 5.0
@@ -200,12 +196,12 @@ class SimulatedServer:
             random=self._world.random.random,
             now=lambda: datetime.fromtimestamp(host.wall_ms() / 1000, UTC),
         )
-        return Ports(connection, bus, agents_of(host, self._journal, IDS.hex), push)
+        specs = OPERATED_SPECS if self.is_operated else SPECS
+        return Ports(connection, bus, agents_of(host, self._journal, IDS.hex, specs), push)
 
     def _config(self, host: HostLoop) -> RuntimeConfig:
-        quotas = Quotas(agents={LIMITED_AGENT: {"live_tasks": LIVE_TASKS}}) if self.is_operated else None
         return RuntimeConfig(
-            quotas=quotas,
+            quotas=QUOTAS if self.is_operated else None,
             audit=AuditOptions(host.wall_ms) if self.is_operated else None,
             slots=self._slots,
             exclusive=False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tests.chaos.actions import BEGIN, Action
-from tests.chaos.history import Acknowledged, Delivered, Entry, Got, Opened, Rejected, Seen, Sent
+from tests.chaos.history import Acknowledged, Delivered, Entry, Got, Opened, Seen, Sent
 from tests.chaos_checker.checker import StoredTask
 from tests.simulation.judge import Observed
 from tests.simulation.memory.tables import MemoryTables
@@ -54,15 +54,6 @@ def test_a_process_begins_no_turn_of_an_agent_that_it_has_paused() -> None:
         assert _judge(paused, resuming, actions=(fine,)) == []
     (problem,) = _judge(paused, resuming, actions=(begin(3.0),))
     assert "began at 3.000 s in server0.1, which had answered at 2.000 s that agent once is paused" in problem
-
-
-def test_a_quota_is_never_exceeded_and_rejects_nothing_below_it() -> None:
-    live = [replace(TASK, id=str(number), agent="direct", times=(1.0 + number, 9.0)) for number in range(3)]
-    assert _judge(tasks=tuple(live[:2])) == []
-    assert _judge(tasks=tuple(live)) == ["3 tasks were live at 3.000 s, and 2 may be"]
-    rejected = (replace(SEND, at=3.0, hook=0), Rejected(at=3.1, op=1, reason="RateLimited"))
-    assert _judge(*rejected, tasks=tuple(live[:2])) == []
-    assert _judge(*rejected, tasks=tuple(live[:1])) == ["op 1: rejected at 3.100 s, with 1 live tasks, and 2 may be"]
 
 
 def _delivered(at: float, sequence: int, hook: int = 7) -> Delivered:

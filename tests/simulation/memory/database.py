@@ -163,12 +163,13 @@ class MemoryDatabase:
         self.daily_keys = DailyKeys()
         self.live_pushes: dict[TaskRef, None] = {}
         """Tasks that have push configurations."""
-        self._buckets = TokenBuckets()
+        self.on_append: Callable[[TaskRows], None] | None = None
+        """Called after each change of a task that is still there."""
 
     # Appends --------------------------------------------------------------------------------------------------------
 
-    def append(self, change: Append) -> Appended:
-        """Applies one change. Raises AppendRejected."""
+    def append(self, change: Append, buckets: TokenBuckets) -> Appended:
+        """Applies one change. `buckets`: of the process, which counts the starts of turns. Raises AppendRejected."""
         ref, now = change.task, self.clock()
         if change.idempotency_key is not None:
             self._check_key(change.idempotency_key, ref.owner, now)
@@ -187,7 +188,7 @@ class MemoryDatabase:
         if record.agent is None:
             raise TypeError("a task without an agent")
         if change.quota is not None:
-            self._admit(change, planned, now)
+            self._admit(change, planned, now, buckets)
         if change.push_config is not None and rows_before is not None:
             others = [id for id in rows_before.pushes if id != change.push_config.id]
             if len(others) >= MAX_PUSH_CONFIGS:
@@ -207,6 +208,8 @@ class MemoryDatabase:
             self.remove(ref)
         else:
             self._write(planned, now)
+            if self.on_append is not None:
+                self.on_append(self.tasks[ref])
         self.daily.count(planned, now)
         outcome = planned.outcome
         if change.usage_report is not None:
@@ -299,7 +302,7 @@ class MemoryDatabase:
 
     # Quotas and usage -------------------------------------------------------------------------------------------------
 
-    def _admit(self, change: Append, planned: Plan, now: int) -> None:
+    def _admit(self, change: Append, planned: Plan, now: int, buckets: TokenBuckets) -> None:
         assert change.message is not None
         assert change.quota is not None
         quota, agent = change.quota, planned.record.agent
@@ -320,7 +323,7 @@ class MemoryDatabase:
         interval, delay = 0.0, 0.0
         if quota.starts_per_minute:
             interval = MINUTE_MS / quota.starts_per_minute
-            delay = self._buckets.delay((sender, agent), now, interval, quota.starts_per_minute)
+            delay = buckets.delay((sender, agent), now, interval, quota.starts_per_minute)
         own = Owner(change.task.owner.scope, sender)
         scopes = 0
         if quota.scopes and planned.before is None and own not in self.owners:
@@ -329,7 +332,7 @@ class MemoryDatabase:
         if quota.scopes and planned.before is None:
             self.owners.add(own)
         if interval and starts_turn(planned):
-            self._buckets.take((sender, agent), now, interval)
+            buckets.take((sender, agent), now, interval)
 
     def _record_usage(self, ref: TaskRef, report: UsageReport, now: int) -> Usage:
         rows = self.tasks[ref]

@@ -30,6 +30,7 @@ from tests.simulation.memory.tables import (
 from dragoman.core.counters import CommitCounters, StoreStats
 from dragoman.core.daily_usage import DailyUsageQuery, DailyUsageRow, HourlyUsage, HourlyUsageQuery
 from dragoman.core.errors import InvalidParams
+from dragoman.core.limits.admission import TokenBuckets
 from dragoman.core.names import Owner
 from dragoman.core.task.contents import UNLIMITED_BYTES, RowData, RowSize, StoredContent
 from dragoman.core.task.cursors import FoundTasks, OpenTasks, StateCount, TaskPage, TaskQuery, TaskSearch
@@ -80,6 +81,7 @@ class MemoryStore:
         self.blobs = MemoryBlobs(database, self.secret("links"))
         self.commit_counters = CommitCounters()
         self.epoch = database.epoch
+        self.buckets = TokenBuckets()
         read, write = partial(self.call, is_write=False), partial(self.call, is_write=True)
         self.pushes = MemoryPushes(database, read, write)
         self.cancel_requests = MemoryCancels(database, read, write)
@@ -108,7 +110,7 @@ class MemoryStore:
             raise RuntimeError("the store is closed")
         self.commit_counters.changes.add(1)
         self.commit_counters.seconds.add(0.0)
-        return self.call(partial(self.database.append, change), is_write=True)
+        return self.call(partial(self.database.append, change, self.buckets), is_write=True)
 
     def _read(self, work: Callable[[], T]) -> asyncio.Future[T]:
         return self.call(work, is_write=False)

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 from tests.chaos.history import Entry
-from tests.simulation.callers import SimulatedCaller
-from tests.simulation.server import LIMITED_AGENT
-from tests.simulation.stage import NoAnswer
+from tests.simulation.operated.senders import QuotaCaller
+from tests.simulation.plan import PlannedOperation
+from tests.simulation.stage import OWNER, NoAnswer
 
 from dragoman.bindings.admin.actions import AdminOperation, OperatorActions, OperatorCall
 from dragoman.bindings.admin.task_changes import TaskChanges
@@ -80,8 +80,13 @@ class HookChanged(Entry):
     how: str
 
 
-class OperatedCaller(SimulatedCaller):
+class OperatedCaller(QuotaCaller):
     """A caller that also acts as an operator."""
+
+    async def perform(self, operations: tuple[PlannedOperation, ...]) -> None:
+        for operation in operations:
+            self._identity = OWNER
+            await super().perform((operation,))
 
     async def do_erase(self, words: str) -> None:
         """A task that is erased: while it runs, while it waits, or after its end."""
@@ -124,14 +129,6 @@ class OperatedCaller(SimulatedCaller):
         self._stage.record.add(Resuming(at=self._stage.now, agent=self._agent))
         while await self._operate("ResumeAgent", ops.ResumeAgentRequest(agent=self._agent), "") is None:
             await self._pause(0.5)
-
-    async def do_limited(self, words: str) -> None:
-        """More tasks than the quota allows, sent to all servers at the same time."""
-        self._agent = LIMITED_AGENT
-        times = [self._rng.randint(200, 2500) for _ in range(self._rng.randint(3, 6))]
-        await asyncio.gather(
-            *(self.send(f"sleep {ms}", how="at once", to=number % 2) for number, ms in enumerate(times))
-        )
 
     async def do_webhook_change(self, words: str) -> None:
         """A webhook that is added to a task with events, and one that is removed."""

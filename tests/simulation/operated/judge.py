@@ -5,21 +5,21 @@
 | erased | a task whose erasure was answered is gone, for good |
 | rerun | one request reruns a task once, and the new task is there |
 | paused | no turn of an agent begins in a process that has answered that it is paused |
-| quota | no principal ever has more live tasks than its quota, and a send is rejected only if it has as many |
 | webhooks | a removed webhook is told nothing more, and one that was added is told the end of its task |
 | audit | each answered call of an operator is in the audit log, whose chain has no gap |
+
+`quota_judge` has the rules of quotas.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
 from tests.chaos.actions import BEGIN
-from tests.chaos.history import Acknowledged, Delivered, Entry, Got, Opened, Rejected, Sent
-from tests.chaos_checker.checker import StoredTask
+from tests.chaos.history import Acknowledged, Delivered, Entry, Got, Opened, Sent
 from tests.simulation.judge import Observed
 from tests.simulation.memory.tables import MemoryTables
 from tests.simulation.operated.callers import (
@@ -31,10 +31,8 @@ from tests.simulation.operated.callers import (
     Rerun,
     Resuming,
 )
+from tests.simulation.operated.quota_judge import judge_quotas
 from tests.simulation.plan import Plan
-from tests.simulation.server import LIMITED_AGENT, LIVE_TASKS
-
-from dragoman.core.task import states
 
 ON_THE_WAY: Final = 0.05
 """Seconds after an answer in which what was under way before may still arrive."""
@@ -48,8 +46,7 @@ def judge_operated(plan: Plan, observed: Observed, tables: MemoryTables) -> list
         *_erased(observed),
         *_reruns(observed),
         *(_paused(observed) if is_prompt else ()),
-        *_quotas(observed.kept),
-        *(_rejections(observed) if is_prompt else ()),
+        *judge_quotas(observed.entries, observed.kept, plan.profile.drift, is_prompt=is_prompt),
         *_webhooks(observed, is_prompt=is_prompt),
         *_audit(observed.entries, tables),
     ]
@@ -121,36 +118,6 @@ def _paused(observed: Observed) -> Iterator[str]:
                     f"task {action.task}: began at {action.at:.3f} s in {action.process}, which had answered at "
                     f"{entry.at:.3f} s that agent {entry.agent} is paused"
                 )
-
-
-def _live(kept: Mapping[str, StoredTask]) -> list[tuple[float, float]]:
-    """When the tasks of the limited agent were live."""
-    return [
-        (task.times[0], task.times[1] if task.state in states.TERMINAL else float("inf"))
-        for task in kept.values()
-        if task.agent == LIMITED_AGENT
-    ]
-
-
-def _quotas(kept: Mapping[str, StoredTask]) -> Iterator[str]:
-    live = _live(kept)
-    for began, _ in live:
-        at_once = sum(start <= began < end for start, end in live)
-        if at_once > LIVE_TASKS:
-            yield f"{at_once} tasks were live at {began:.3f} s, and {LIVE_TASKS} may be"
-
-
-def _rejections(observed: Observed) -> Iterator[str]:
-    sent = {entry.op: entry for entry in observed.entries if isinstance(entry, Sent)}
-    live = _live(observed.kept)
-    for entry in observed.entries:
-        if not (isinstance(entry, Rejected) and entry.reason == "RateLimited"):
-            continue
-        sent_at = sent[entry.op].at
-        moments = [sent_at, *(start for start, _ in live if sent_at <= start <= entry.at)]
-        most = max(sum(start <= at <= end for start, end in live) for at in moments)
-        if most < LIVE_TASKS:
-            yield f"op {entry.op}: rejected at {entry.at:.3f} s, with {most} live tasks, and {LIVE_TASKS} may be"
 
 
 def _webhooks(observed: Observed, *, is_prompt: bool) -> Iterator[str]:
