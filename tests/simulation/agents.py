@@ -129,6 +129,12 @@ async def _obey(turn: Turn, command: str, act: Callable[[str], None]) -> str | N
                 await turn.chunk(f"{number} ")
                 await asyncio.sleep(int(pause) / 1000)
             return None
+        case ["bulk", count, size, pause]:
+            for number in range(int(count)):
+                act(f"chunk {number}")
+                await turn.chunk(f"{number} ".ljust(int(size)))
+                await asyncio.sleep(int(pause) / 1000)
+            return None
         case ["append", count, pause]:
             for number in range(int(count)):
                 act(f"addition {number}")

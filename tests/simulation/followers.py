@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
 
 from tests.chaos.history import Acknowledged, Closed, Cut, Got, Opened, Seen, shape
 from tests.simulation.receivers import event_digest
+from tests.simulation.server import SimulatedServer
 from tests.simulation.stage import NoAnswer, ServerStream, Stage, call_of, reason_of
 
 from dragoman.core.errors import A2AError, Unavailable, UnsupportedOperation
@@ -35,7 +37,12 @@ class Start:
 
 def follow(stage: Stage, agent: str, task: str, seed: float, start: Start | None = None) -> None:
     """Starts to follow a task; `start` is the send that creates it."""
-    follower = SimulatedFollower(stage, agent, task, seed, start)
+    start_following(SimulatedFollower(stage, agent, task, seed, start))
+
+
+def start_following(follower: SimulatedFollower) -> None:
+    """Starts a follower."""
+    stage = follower.stage
     watching = asyncio.get_running_loop().create_task(follower.watch())
     stage.following[watching] = lambda: follower.task
     watching.add_done_callback(lambda done: stage.following.pop(done))
@@ -45,12 +52,12 @@ class SimulatedFollower:
     """Follows one task over many connections."""
 
     def __init__(self, stage: Stage, agent: str, task: str, seed: float, start: Start | None) -> None:
-        self._stage = stage
+        self.stage = self._stage = stage
         self._agent = agent
         self.task = task
         self._start = start
         self._rng = random.Random(seed)
-        self._number = stage.number()
+        self.number = stage.number()
         self._cursor = ""
         self._at: int | None = None
         self._state = 0
@@ -74,8 +81,8 @@ class SimulatedFollower:
         is_send = self._start is not None and not self.task
         if self.task:
             after = self._at if self._cursor else None
-            stage.record.add(Opened(at=stage.now, follower=self._number, task=self.task, binding="", after=after))
-        stream = ServerStream(stage, server, self._sending if is_send else self._subscribing)
+            stage.record.add(Opened(at=stage.now, follower=self.number, task=self.task, binding="", after=after))
+        stream = self._open(server, self._sending if is_send else self._subscribing)
         try:
             async with aclosing(stream.events()) as events:
                 async for event in events:
@@ -94,8 +101,12 @@ class SimulatedFollower:
             self._close("end")
             return True
         if not is_send:
-            stage.record.add(Cut(at=stage.now, follower=self._number))
+            stage.record.add(Cut(at=stage.now, follower=self.number))
         return False
+
+    def _open(self, server: SimulatedServer, work: Callable[[Runtime], EventStream]) -> ServerStream:
+        """A new stream."""
+        return ServerStream(self._stage, server, work)
 
     def _sending(self, runtime: Runtime) -> EventStream:
         assert self._start is not None
@@ -113,14 +124,14 @@ class SimulatedFollower:
             form, state = shape(task), task.status.state
             if not self.task:
                 self.task = task.id
-                stage.record.add(Opened(at=stage.now, follower=self._number, task=self.task, binding=""))
+                stage.record.add(Opened(at=stage.now, follower=self.number, task=self.task, binding=""))
                 assert self._start is not None
                 stage.record.add(Acknowledged(at=stage.now, op=self._start.op, task=self.task, state=state))
         self._cursor, self._at, self._state = event.cursor, event.sequence, state or self._state
         stage.record.add(
             Seen(
                 at=stage.now,
-                follower=self._number,
+                follower=self.number,
                 sequence=event.sequence,
                 digest=event_digest(event.data),
                 state=state,
@@ -148,4 +159,4 @@ class SimulatedFollower:
         return state in states.TERMINAL
 
     def _close(self, why: str) -> None:
-        self._stage.record.add(Closed(at=self._stage.now, follower=self._number, why=why))
+        self._stage.record.add(Closed(at=self._stage.now, follower=self.number, why=why))

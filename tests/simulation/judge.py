@@ -33,6 +33,10 @@ USABLE: Final = LEASE_SECONDS - LEASE_MARGIN
 """Seconds of a freeze that the lease of a process survives, at most."""
 
 
+MAX_FOLDED_BYTES: Final = 500_000
+"""Bytes of the events of a task that is compared with snapshots: the task is hashed after each of its events."""
+
+
 class Observed(NamedTuple):
     """What a history left: entries, actions of agents, and the stored tasks."""
 
@@ -84,6 +88,8 @@ def stored_tasks(
 def _stored(rows: TaskRows, journal: Journal, epoch: float, shown: Collection[int]) -> StoredTask:
     """`shown`: the events at which followers have received the Task, whose shape is needed."""
     record, events, task = rows.record, list[StoredEvent](), pb.Task()
+    if sum(len(event.data) for batch in rows.log for event in batch) >= MAX_FOLDED_BYTES:
+        shown = ()
     last_shown = max(shown, default=0)
     for batch in rows.log:
         for event in batch:

@@ -375,6 +375,35 @@ MUTATIONS: Final = (
         seeds=OPERATED,
     ),
     Mutation(
+        "readers wait for the slowest of their task", "G8", "runtime.feeds",
+        "        waiters, self._waiters = self._waiters, []\n",
+        "        if len(self._waiters) < self.subscribers:\n            return\n"
+        "        waiters, self._waiters = self._waiters, []\n",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a feed keeps all events of its task", "G8", "runtime.feeds",
+        "while len(self._window) > FEED_WINDOW_EVENTS or self._bytes > FEED_WINDOW_BYTES:", "while False:",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a reader that fell behind skips what it missed", "G2", "runtime.feeds",
+        "index = sequence + 1 - self._window[0].sequence if self._window else -1",
+        "index = max(sequence + 1 - self._window[0].sequence, 0) if self._window else -1",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a client that reads nothing is kept", "G8", "bindings.http.connections",
+        "((self.stalled_since, timeouts.stalled), (self.eof_since, timeouts.half_closed)):",
+        "((self.eof_since, timeouts.half_closed),):",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a client that reads in bursts is dropped", "G8", "bindings.http.connections",
+        "self.stalled_since = self.unsent_bytes = 0", "pass",
+        seeds=OPERATED,
+    ),
+    Mutation(
         "a removed webhook is told on", "G6", "runtime.push_configs",
         "await self.store.pushes.remove(record.ref, request.id)", "pass",
         seeds=OPERATED,

@@ -192,13 +192,20 @@ class ServerStream:
         try:
             async with aclosing(self._work(runtime)) as batches:
                 async for batch in batches:
-                    copies = list(batch)
-                    self._deliver(partial(self._receive, copies))
+                    await self._send(runtime, batch)
         except Exception as error:
             failure = error
             self._deliver(lambda: self._finish(failure))
         else:
             self._deliver(lambda: self._finish(None))
+
+    async def _send(self, runtime: Runtime, batch: Sequence[Event]) -> None:
+        """Writes a batch. Waits for its client if it has to."""
+        self._deliver(partial(self._receive, list(batch)))
+
+    def _take(self) -> Event:
+        """The next event that has arrived."""
+        return self._received.popleft()
 
     def _arrive(self, host: HostLoop | None) -> None:
         runtime = self._server.runtime
@@ -216,7 +223,7 @@ class ServerStream:
         try:
             while True:
                 while self._received:
-                    yield self._received.popleft()
+                    yield self._take()
                 if self._ended:
                     if self._error is not None:
                         raise self._error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tests.chaos.actions import BEGIN, Action
+from tests.chaos.actions import BEGIN, END, Action
 from tests.chaos.history import Acknowledged, Delivered, Entry, Got, Opened, Seen, Sent
 from tests.chaos_checker.checker import StoredTask
 from tests.simulation.judge import Observed
@@ -52,7 +52,8 @@ def test_a_process_begins_no_turn_of_an_agent_that_it_has_paused() -> None:
 
     for fine in (begin(1.0), begin(4.1), begin(3.0, "server1.1")):
         assert _judge(paused, resuming, actions=(fine,)) == []
-    (problem,) = _judge(paused, resuming, actions=(begin(3.0),))
+    assert _judge(paused, resuming, actions=(replace(begin(2.99), text=END), begin(3.0))) == []
+    (problem,) = _judge(paused, resuming, actions=(replace(begin(2.5), text=END), begin(3.0)))
     assert "began at 3.000 s in server0.1, which had answered at 2.000 s that agent once is paused" in problem
 
 

@@ -8,6 +8,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from aiohttp import web
@@ -368,6 +369,20 @@ async def test_a_client_that_reads_nothing_is_dropped_but_a_slow_one_is_not() ->
         await slow.reader.readexactly(1_000_000)
         slow.writer.close()
         assert len(await stuck.read_rest()) < 100_000_000
+
+
+async def test_a_client_that_reads_in_bursts_is_not_dropped_though_every_check_finds_as_much_unsent() -> None:
+    async with handling(respond_ok) as (server, clock, _):
+        bursts, stuck = connections.PlainConnection(server), connections.PlainConnection(server)
+        for connection in (bursts, stuck):
+            connection.transport = Mock(get_write_buffer_size=lambda: 100_000)
+        for _ in range(10):
+            clock.now += 40
+            for connection in (bursts, stuck):
+                connection.check_client(clock.now)
+            bursts.resume_writing()  # it has read; the server fills the buffer again
+        assert not bursts.transport.abort.called
+        assert stuck.transport.abort.called
 
 
 # Too many connections --------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 from tests.chaos.history import Entry
+from tests.simulation.operated.readers import BULK, follow_slowly
 from tests.simulation.operated.senders import QuotaCaller
 from tests.simulation.plan import PlannedOperation
 from tests.simulation.stage import OWNER, NoAnswer
@@ -151,6 +152,14 @@ class OperatedCaller(QuotaCaller):
         stage.record.add(HookChanged(at=stage.now, task=task.id, hook=first, how="removing"))
         if await self._push(lambda runtime, call: runtime.operations.push_configs.delete(call, removal)) is not None:
             stage.record.add(HookChanged(at=stage.now, task=task.id, hook=first, how="removed"))
+
+    async def do_slow_reader(self, words: str) -> None:
+        """A task with many bytes that is followed, also by followers that stop reading."""
+        task = await self.send(f"{BULK} {self._rng.randint(10, 60)}", how="at once")
+        if task is not None:
+            for _ in range(self._rng.choice((1, 1, 2))):
+                follow_slowly(self._stage, self._agent, task.id, self._rng.random())
+            self._follow(task.id)
 
     async def _push(self, work: Callable[[Runtime, Any], Any]) -> bytes | None:
         """The response to a call about webhooks; None without one."""

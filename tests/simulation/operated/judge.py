@@ -4,11 +4,11 @@
 |---|---|
 | erased | a task whose erasure was answered is gone, for good |
 | rerun | one request reruns a task once, and the new task is there |
-| paused | no turn of an agent begins in a process that has answered that it is paused |
+| paused | no turn of an agent begins in a process that has answered that it is paused, unless one of its task goes on |
 | webhooks | a removed webhook is told nothing more, and one that was added is told the end of its task |
 | audit | each answered call of an operator is in the audit log, whose chain has no gap |
 
-`quota_judge` has the rules of quotas.
+`quota_judge` has the rules of quotas, `reader_judge` those of slow readers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from tests.chaos.actions import BEGIN
+from tests.chaos.actions import BEGIN, END
 from tests.chaos.history import Acknowledged, Delivered, Entry, Got, Opened, Sent
 from tests.simulation.judge import Observed
 from tests.simulation.memory.tables import MemoryTables
@@ -32,6 +32,7 @@ from tests.simulation.operated.callers import (
     Resuming,
 )
 from tests.simulation.operated.quota_judge import judge_quotas
+from tests.simulation.operated.reader_judge import judge_readers
 from tests.simulation.plan import Plan
 
 ON_THE_WAY: Final = 0.05
@@ -47,6 +48,7 @@ def judge_operated(plan: Plan, observed: Observed, tables: MemoryTables) -> list
         *_reruns(observed),
         *(_paused(observed) if is_prompt else ()),
         *judge_quotas(observed.entries, observed.kept, plan.profile.drift, is_prompt=is_prompt),
+        *judge_readers(*observed, is_prompt=is_prompt),
         *_webhooks(observed, is_prompt=is_prompt),
         *_audit(observed.entries, tables),
     ]
@@ -105,7 +107,10 @@ def _paused(observed: Observed) -> Iterator[str]:
         if not isinstance(entry, Paused):
             continue
         until = min(at for at, agent in resumed if agent == entry.agent and at > entry.at)
+        ended = dict[str, float]()  # a running turn goes on with the messages that have reached its task
         for action in observed.actions:
+            if action.process == entry.process and action.text == END:
+                ended[action.task] = action.at
             task = observed.kept.get(action.task)
             if (
                 action.text == BEGIN
@@ -113,6 +118,7 @@ def _paused(observed: Observed) -> Iterator[str]:
                 and task is not None
                 and task.agent == entry.agent
                 and entry.at + ON_THE_WAY < action.at < until
+                and action.at > ended.get(action.task, 0.0) + ON_THE_WAY
             ):
                 yield (
                     f"task {action.task}: began at {action.at:.3f} s in {action.process}, which had answered at "

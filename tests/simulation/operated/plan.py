@@ -16,6 +16,7 @@ OPERATED_OPERATIONS: Final = {
     "rated": 2,
     "queued": 3,
     "requests": 2,
+    "slow reader": 4,
     "webhook change": 5,
     "at once": 2,
     "stream": 2,

@@ -141,7 +141,7 @@ def parse_plain(received: bytes, transport: Any) -> PlainRequest | None:
     return None if missing else PlainRequest(method, target, headers, received[head.end() :], transport)
 
 
-class OpenConnection(ABC):
+class OpenConnection(asyncio.Protocol, ABC):
     """One connection of either kind, and the state of its client, by which `check_client` drops it."""
 
     _connections: HttpConnections
@@ -172,22 +172,23 @@ class OpenConnection(ABC):
             self.eof_since = self._connections.clock()
         return bool(self.eof_since)
 
+    def resume_writing(self) -> None:
+        """The client has read what was too much. A check would miss it, if as much is unsent again by then."""
+        self.stalled_since = self.unsent_bytes = 0
+        super().resume_writing()
+
     def check_client(self, now: float) -> None:
         """Drops a connection whose client reads none of the unsent bytes, or has probably gone."""
         unsent, timeouts = self.transport.get_write_buffer_size(), self._connections.timeouts
         # Fewer unsent bytes mean that the client reads; more only mean that the server wrote more.
-        if not unsent or unsent < self.unsent_bytes:
-            self.stalled_since = 0.0
-        elif not self.stalled_since:
-            self.stalled_since = now
-        elif now - self.stalled_since > timeouts.stalled:
-            self.drop()
-        self.unsent_bytes = unsent
-        if self.eof_since and now - self.eof_since > timeouts.half_closed:
-            self.drop()
+        is_read = not unsent or unsent < self.unsent_bytes
+        self.stalled_since, self.unsent_bytes = 0.0 if is_read else self.stalled_since or now, unsent
+        for since, limit in ((self.stalled_since, timeouts.stalled), (self.eof_since, timeouts.half_closed)):
+            if since and now - since > limit:
+                self.drop()
 
 
-class PlainConnection(OpenConnection, asyncio.Protocol):
+class PlainConnection(OpenConnection):
     """One connection, until its first request that is not plain."""
 
     def __init__(self, connections: HttpConnections) -> None:
@@ -285,6 +286,7 @@ class PlainConnection(OpenConnection, asyncio.Protocol):
         self.transport.pause_reading()
 
     def resume_writing(self) -> None:
+        super().resume_writing()
         self.transport.resume_reading()
 
     def check_timeouts(self, now: float) -> None:
