@@ -159,6 +159,17 @@ async def test_the_remaining_events_of_a_finished_task_wait_for_no_poll(tmp_path
     assert events
 
 
+async def test_a_resumed_stream_reads_the_events_that_it_misses_and_not_the_task(tmp_path: Path) -> None:
+    async with open_harness(tmp_path, three) as here:
+        task = await here.send()
+        with patch.object(here.store, "get", wraps=here.store.get) as get:
+            resumed = await collect(here.follow(task.id, cursor="1"))
+            with pytest.raises(TaskNotFound):
+                await collect(here.follow("00000000-0000-7000-8000-000000000000", cursor="1"))
+        assert not get.called
+    assert [event.sequence for event in resumed] == list(range(2, 2 + len(resumed)))
+
+
 async def test_an_agent_without_streaming_rejects_only_streams(tmp_path: Path) -> None:
     async def plain(turn: Turn) -> str:
         return turn.text

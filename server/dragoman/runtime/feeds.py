@@ -50,14 +50,11 @@ class TaskFeed:
         for event in events:
             if event.sequence <= self.last:
                 continue
-            if event.sequence != self.last + 1:
+            if event.sequence != self.last + 1 or not event.data:
                 self._clear()
-            if not event.data:  # too large for the bus: subscribers read it from the store
-                self._clear()
-                self.last = event.sequence
-                continue
-            self._window.append(event)
-            self._bytes += len(event.data)
+            if event.data:  # else it is too large for the bus: subscribers read it from the store
+                self._window.append(event)
+                self._bytes += len(event.data)
             self.last = event.sequence
         while len(self._window) > FEED_WINDOW_EVENTS or self._bytes > FEED_WINDOW_BYTES:
             self._bytes -= len(self._window.popleft().data)

@@ -82,14 +82,13 @@ class ReadOperations:
         key = task_key_of(task_id)
         ref = TaskRef(caller.owner, key) if key else (await find_task(self.store, caller, task_id)).ref
         async with self.feeds.subscribe(ref) as subscriber:
-            snapshot = await self._read(caller, task_id)
+            snapshot = await self._read(call, task_id)
             if snapshot.record.ref != ref:  # an id that a client chose, in the form of ours
                 await subscriber.listen(snapshot.record.ref)
-                snapshot = await self._read(caller, task_id)
+                snapshot = await self._read(call, task_id)
             self.admission.open_stream(caller.identity)
             try:
-                record = snapshot.record
-                known = record.last_sequence
+                record, known = snapshot.record, snapshot.record.last_sequence
                 if call.cursor:
                     ended = subscriber.resume(call.cursor, known) == known and _is_over(call, record)
                 else:
@@ -111,7 +110,11 @@ class ReadOperations:
             finally:
                 self.admission.close_stream(caller.identity)
 
-    async def _read(self, caller: Caller, task_id: str) -> TaskSnapshot:
+    async def _read(self, call: Call, task_id: str) -> TaskSnapshot:
+        """The task of a subscription; with a cursor its record only, because the stream does not begin with a Task."""
+        caller = call.caller
+        if call.cursor:
+            return TaskSnapshot(await find_task(self.store, caller, task_id), b"")
         snapshot = await self.store.get(caller.owner, caller.agent, task_id)
         if snapshot is None:
             raise TaskNotFound
@@ -137,9 +140,8 @@ def _task_query(call: Call, request: pb.ListTasksRequest) -> cursors.TaskQuery:
     if request.status and request.status not in states.STORED_STATES:
         known = ", ".join(map(states.name, sorted(states.STORED_STATES)))
         raise InvalidParams.field("status", f"must be one of {known}")
-    since = 0
-    if request.HasField("status_timestamp_after"):
-        since = -(-request.status_timestamp_after.ToNanoseconds() // 1_000_000)
+    after = request.HasField("status_timestamp_after")
+    since = -(-request.status_timestamp_after.ToNanoseconds() // 1_000_000) if after else 0
     query = cursors.TaskQuery(
         call.caller.owner, call.caller.agent, context=request.context_id, state=request.status,
         updated_since=since, page_size=size, history=history, artifacts=request.include_artifacts,
