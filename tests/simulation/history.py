@@ -19,10 +19,12 @@ from tests.simulation.callers import SimulatedCaller, answer_the_left
 from tests.simulation.connection import Disk
 from tests.simulation.faults import strike
 from tests.simulation.judge import Observed, judge_all, stored_tasks
+from tests.simulation.leftovers import kept_in_memory
 from tests.simulation.loop import EPOCH_SECONDS, Livelock, World
 from tests.simulation.memory.database import MemoryDatabase
 from tests.simulation.memory.tables import MemoryTables
 from tests.simulation.operated.quotas import note_queue
+from tests.simulation.operated.work import MeteredDatabase
 from tests.simulation.plan import Plan, Profile
 from tests.simulation.receivers import Receivers
 from tests.simulation.server import SimulatedServer
@@ -42,6 +44,7 @@ CALLERS_SECONDS: Final = 90.0
 QUIET_SECONDS: Final = 35.0
 """Simulated seconds without a fault in which a turn ends, or a webhook is told, if one is left."""
 POLL_SECONDS: Final = 0.5
+FORGET_SECONDS: Final = 0.1
 
 
 @dataclass(slots=True)
@@ -72,7 +75,8 @@ class History:
         self.world = world = World(plan.seed)
         self.epoch = EPOCH_SECONDS + world.random.uniform(-plan.profile.skew, plan.profile.skew)
         """The time of the store's clock at the beginning."""
-        database = MemoryDatabase(lambda: int((self.epoch + world.now) * 1000))
+        make_database = MeteredDatabase if plan.operated else MemoryDatabase
+        database = make_database(lambda: int((self.epoch + world.now) * 1000))
         self.disk = Disk(world, database, MemoryTables(), plan.profile)
         self.network = Network(world, plan.profile)
         self.record = MemoryRecorder()
@@ -146,7 +150,12 @@ class History:
             await answer_the_left(stage)
             await self._quiet("after they were answered")
         await self._followers_end()
+        while self._busy() and not self.problems:  # a follower has repeated its send
+            await self._quiet("after its followers")
+            await self._followers_end()
         sampling.cancel()
+        if not self.problems:
+            await self._forget()
 
     def _recover(self) -> None:
         """Ends all faults."""
@@ -209,6 +218,26 @@ class History:
                 return
             await asyncio.wait(due, timeout=POLL_SECONDS)
 
+    async def _forget(self) -> None:
+        """Ends all streams, and waits until no server has anything in memory of what has ended (G9)."""
+        for follower in list(self.stage.following):
+            follower.cancel()
+        self.stage.storm()
+        deadline = self.world.now + QUIET_SECONDS
+        while True:
+            await asyncio.sleep(FORGET_SECONDS)
+            kept = [
+                f"{server.name}: {count} {what} in memory"
+                for server in self.servers
+                if server.runtime is not None and server.up
+                for what, count in kept_in_memory(server.runtime)
+            ]
+            if not kept:
+                return
+            if self.world.now > deadline:
+                self.problems += [f"{line}, {QUIET_SECONDS:g} s after everything had ended" for line in kept]
+                return
+
     async def _sample(self) -> None:
         database, stage = self.disk.database, self.stage
         while True:
@@ -257,8 +286,11 @@ def simulate(plan: Plan) -> Outcome:
     observed = Observed(outcome.entries, outcome.actions, kept)
     if plan.operated:
         from tests.simulation.operated.judge import judge_operated, without_operators
+        from tests.simulation.operated.work_judge import judge_work
 
         outcome.problems += judge_operated(plan, observed, history.disk.tables)
+        assert isinstance(history.disk.database, MeteredDatabase)
+        outcome.problems += judge_work(outcome.entries, kept, history.disk.database.work)
         observed = without_operators(observed)
     outcome.problems += judge_all(*observed)
     if history.called is not None:

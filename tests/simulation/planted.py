@@ -404,6 +404,27 @@ MUTATIONS: Final = (
         seeds=OPERATED,
     ),
     Mutation(
+        "a resumed stream reads its whole task", "G9", "runtime.read",
+        "return TaskSnapshot(await find_task(self.store, caller, task_id), b\"\")", "pass",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "missed events are read from the first one on", "G9", "runtime.feeds",
+        "events = await self._store.events(self.feed.ref, self.position)",
+        "events = [one for one in await self._store.events(self.feed.ref, 0) if one.sequence > self.position]",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "the feed of a task stays when its readers have left", "G9", "runtime.feeds",
+        "            self.by_task.pop(feed.ref, None)\n", "",
+        seeds=OPERATED,
+    ),
+    Mutation(
+        "a subscription that has ended counts as open", "G9", "runtime.read",
+        "self.admission.close_stream(caller.identity)", "pass",
+        seeds=OPERATED,
+    ),
+    Mutation(
         "a removed webhook is told on", "G6", "runtime.push_configs",
         "await self.store.pushes.remove(record.ref, request.id)", "pass",
         seeds=OPERATED,

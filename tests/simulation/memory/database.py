@@ -407,8 +407,10 @@ class MemoryDatabase:
     def read(self, ref: TaskRef, history: int | None, artifacts: bool, budget: ResponseBudget) -> TaskSnapshot | None:
         """See dragoman.ports.Store."""
         rows = self.tasks.get(ref)
-        if rows is None:
-            return None
+        return self.snapshot(rows, history, artifacts, budget) if rows is not None else None
+
+    def snapshot(self, rows: TaskRows, history: int | None, artifacts: bool, budget: ResponseBudget) -> TaskSnapshot:
+        """A task with its serialized Task."""
         return TaskSnapshot(rows.record, rows.task(history, artifacts=artifacts, budget=budget))
 
     def events(self, ref: TaskRef, after: int, limit: int) -> list[Event]:

@@ -124,9 +124,7 @@ class MemoryStore:
     async def get(self, owner: Owner, agent: str, task_id: str, *, history: int | None = None) -> TaskSnapshot | None:
         def get() -> TaskSnapshot | None:
             rows = self.database.find(owner, agent, task_id)
-            return (
-                TaskSnapshot(rows.record, rows.task(history, budget=self.blobs.budget())) if rows is not None else None
-            )
+            return self.database.snapshot(rows, history, True, self.blobs.budget()) if rows is not None else None
 
         return await self._read(get)
 

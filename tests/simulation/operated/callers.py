@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from tests.chaos.history import Entry
 from tests.simulation.operated.readers import BULK, follow_slowly
 from tests.simulation.operated.senders import QuotaCaller
+from tests.simulation.operated.work_judge import LONG
 from tests.simulation.plan import PlannedOperation
 from tests.simulation.stage import OWNER, NoAnswer
 
@@ -160,6 +161,13 @@ class OperatedCaller(QuotaCaller):
             for _ in range(self._rng.choice((1, 1, 2))):
                 follow_slowly(self._stage, self._agent, task.id, self._rng.random())
             self._follow(task.id)
+
+    async def do_long(self, words: str) -> None:
+        """A task with many events, whose followers connect again and again."""
+        task = await self.send(f"{LONG} {self._rng.randint(5, 40)}", how="at once")
+        if task is not None:
+            for _ in range(self._rng.choice((1, 1, 2))):
+                self._follow(task.id)
 
     async def _push(self, work: Callable[[Runtime, Any], Any]) -> bytes | None:
         """The response to a call about webhooks; None without one."""

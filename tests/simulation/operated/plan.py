@@ -9,14 +9,15 @@ from typing import Final
 from tests.simulation.plan import Plan, PlannedOperation, plan_of, words
 
 OPERATED_OPERATIONS: Final = {
-    "erase": 5,
+    "erase": 6,
     "rerun": 4,
     "paused": 3,
     "limited": 4,
     "rated": 2,
     "queued": 3,
     "requests": 2,
-    "slow reader": 4,
+    "slow reader": 3,
+    "long": 3,
     "webhook change": 5,
     "at once": 2,
     "stream": 2,
