@@ -171,6 +171,12 @@ class History:
                 self.record.add(Fault(at=self.stage.now, how="kill"))
         self.recovered = self.world.now
 
+    def _slots_of_erased_tasks(self) -> int:
+        """How many slots are taken, if operators erase tasks: an agent that ignores its cancel keeps its slot."""
+        if not self.plan.operated:
+            return 0
+        return sum(len(server.runtime.scheduler.runs) for server in self.servers if server.runtime is not None)
+
     def close(self) -> None:
         """Takes no more entries: what ends now would only clean up."""
         self.entries, self.actions = list(self.record.entries), list(self.journal.actions)
@@ -261,7 +267,7 @@ class History:
                     stuck=stuck,
                     # Tasks wait for called agents that do not respond, however many slots are free.
                     waiting=0 if self.called is not None else len(database.ready),
-                    running=len(records),
+                    running=max(len(records), self._slots_of_erased_tasks()),
                     slots=self.plan.slots * sum(server.up for server in self.servers),
                 )
             )

@@ -49,7 +49,7 @@ def judge_operated(plan: Plan, observed: Observed, tables: MemoryTables) -> list
         *(_paused(observed) if is_prompt else ()),
         *judge_quotas(observed.entries, observed.kept, plan.profile.drift, is_prompt=is_prompt),
         *judge_readers(*observed, is_prompt=is_prompt),
-        *_webhooks(observed, is_prompt=is_prompt),
+        *_webhooks(observed, is_prompt=is_prompt, most_late=1 if plan.profile.losses or plan.profile.delays else 0),
         *_audit(observed.entries, tables),
     ]
 
@@ -126,7 +126,8 @@ def _paused(observed: Observed) -> Iterator[str]:
                 )
 
 
-def _webhooks(observed: Observed, *, is_prompt: bool) -> Iterator[str]:
+def _webhooks(observed: Observed, *, is_prompt: bool, most_late: int) -> Iterator[str]:
+    """`most_late`: events that a process may still deliver that the bus has not told in time."""
     changes = {(entry.hook, entry.how): entry for entry in observed.entries if isinstance(entry, HookChanged)}
     deliveries: defaultdict[int, list[Delivered]] = defaultdict(list)
     for entry in observed.entries:
@@ -136,7 +137,7 @@ def _webhooks(observed: Observed, *, is_prompt: bool) -> Iterator[str]:
         task = observed.kept.get(change.task)
         if how == "removed" and is_prompt:
             late = [one for one in deliveries[hook] if one.at > change.at + ON_THE_WAY]
-            for one in late[:1]:
+            for one in late[most_late : most_late + 1]:
                 yield f"webhook {hook}: removed at {change.at:.3f} s, told event {one.sequence} at {one.at:.3f} s"
         elif how == "added" and task is not None:
             reported = {one.sequence for one in deliveries[hook] if 200 <= one.status < 300}

@@ -5,8 +5,8 @@
 | changes | each stretch of the log of a long task costs no more than a bound, however late it is |
 | reads | an event is read from the log once for each connection of a reader that has not seen it |
 
-The bound: an event is written twice, in the log and as what it adds. Whoever follows without a cursor, or runs the task
-again, gets the Task once.
+The bound: an event is written twice, in the log and as what it adds. Whoever follows without a cursor, runs the task
+again, calls GetTask, or sends the message and is answered after the end, gets the Task once.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tests.chaos.history import Entry, Opened
+from tests.chaos.history import Acknowledged, Entry, Got, Opened
 from tests.chaos_checker.checker import StoredTask
 from tests.simulation.operated.work import TaskWork
+
+from dragoman.core.task import states
 
 LONG: Final = "bulk 60 3000"
 EVENT_BYTES: Final = 3_500
@@ -29,17 +31,24 @@ OTHER_ROWS: Final = 30
 
 def judge_work(entries: Sequence[Entry], kept: Mapping[str, StoredTask], work: Mapping[str, TaskWork]) -> list[str]:
     """At most one line for each long task and rule."""
-    opened = [entry for entry in entries if isinstance(entry, Opened)]
     problems = list[str]()
     for id, task in kept.items():
         if task.text.startswith(LONG) and id in work:
-            of_task = [one for one in opened if one.task == id]
+            of_task = [
+                entry for entry in entries if isinstance(entry, Opened | Got | Acknowledged) and entry.task == id
+            ]
             problems += [*_changes(task, work[id], of_task), *_reads(task, work[id], of_task)]
     return problems
 
 
-def _changes(task: StoredTask, work: TaskWork, opened: Sequence[Opened]) -> Iterator[str]:
-    whole_reads = sum(one.after is None for one in opened) + max(task.begun - 1, 0)
+def _changes(task: StoredTask, work: TaskWork, entries: Sequence[Entry]) -> Iterator[str]:
+    whole_reads = max(task.begun - 1, 0)
+    for entry in entries:
+        match entry:
+            case Opened(after=None) | Got():
+                whole_reads += 1
+            case Acknowledged(state=state) if state in states.TERMINAL:
+                whole_reads += 1
     for first in range(1, task.last + 1, STRETCH):
         here = [one for one in work.work if first <= one.sequence < first + STRETCH]
         rows, size = sum(one.rows for one in here), sum(one.size for one in here)
@@ -55,7 +64,8 @@ def _changes(task: StoredTask, work: TaskWork, opened: Sequence[Opened]) -> Iter
             return
 
 
-def _reads(task: StoredTask, work: TaskWork, opened: Sequence[Opened]) -> Iterator[str]:
+def _reads(task: StoredTask, work: TaskWork, entries: Sequence[Entry]) -> Iterator[str]:
+    opened = [entry for entry in entries if isinstance(entry, Opened)]
     for sequence, times in sorted(work.log_reads.items()):
         most = sum(one.after is None or one.after < sequence for one in opened)
         if times > most:
