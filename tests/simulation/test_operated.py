@@ -7,6 +7,8 @@ from collections import Counter
 import pytest
 from tests.simulation.operated.callers import Erased, HookChanged, Operated, Paused, Rerun
 from tests.simulation.operated.plan import OPERATED_OPERATIONS, SEED_PREFIX, operated_plan_of
+from tests.simulation.operated.quotas import Limited, Requested
+from tests.simulation.operated.readers import SlowRead
 from tests.simulation.plan import plan_from_json, plan_to_json
 from tests.simulation.processes import histories
 from tests.simulation.run import main
@@ -14,6 +16,7 @@ from tests.simulation.run import main
 pytestmark = pytest.mark.long
 
 HISTORIES = 120
+KINDS = (Erased, HookChanged, Limited, Operated, Paused, Requested, Rerun, SlowRead)
 
 
 def test_the_first_histories_with_operators_are_good() -> None:
@@ -21,7 +24,7 @@ def test_the_first_histories_with_operators_are_good() -> None:
     for outcome in histories(1, HISTORIES, SEED_PREFIX):
         assert outcome.problems == [], f"seed {outcome.plan.seed}"
         counts.update(map(type, outcome.entries))
-    assert all(counts[kind] > HISTORIES / 10 for kind in (Erased, HookChanged, Operated, Paused, Rerun))
+    assert all(counts[kind] > HISTORIES / 10 for kind in KINDS)
 
 
 def test_a_plan_with_operators_can_be_kept_as_a_line() -> None:

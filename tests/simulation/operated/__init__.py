@@ -1,1 +1,1 @@
-"""Histories in which operators act: erasures, reruns, paused agents, quotas, and changes of webhooks."""
+"""Histories in which operators act, callers exceed quotas, followers stop reading, and tasks are long."""

@@ -98,7 +98,7 @@ class OperatedCaller(QuotaCaller):
             return
         if self._rng.random() < 0.5:
             self._follow(task.id)
-        await self._pause(1.5)
+        await self._pause(self._rng.choice((0.01, 1.5)))  # before its turn has read its message, or later
         self._stage.record.add(Erasing(at=self._stage.now, task=task.id))
         name = self._key()
         request = ops.EraseTasksRequest(filter=ops.ListTasksRequest(task_id=task.id), request_id=name)

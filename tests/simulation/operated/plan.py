@@ -9,11 +9,11 @@ from typing import Final
 from tests.simulation.plan import Plan, PlannedOperation, plan_of, words
 
 OPERATED_OPERATIONS: Final = {
-    "erase": 6,
+    "erase": 8,
     "rerun": 4,
     "paused": 3,
     "limited": 4,
-    "rated": 2,
+    "rated": 4,
     "queued": 3,
     "requests": 2,
     "slow reader": 3,
