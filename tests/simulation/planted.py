@@ -110,7 +110,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a gap between hints is not noticed", "G2", "runtime.feeds",
-        "            if event.sequence != self.last + 1:\n                self._clear()\n", "",
+        "if event.sequence != self.last + 1 or not event.data:", "if not event.data:",
     ),
     Mutation(
         "hints are trusted to arrive", "G2", "runtime.feeds",
