@@ -152,6 +152,34 @@ async def test_an_idle_stream_sends_keep_alives(path: str, keep_alive: bytes) ->
     assert len(json.loads(decoded) if path is ARRAY else data_lines(decoded)) == 2
 
 
+@pytest.mark.parametrize(("path", "keep_alive"), [*((path, b": keep-alive\n") for path in SUBSCRIBE), (ARRAY, b"\n")])
+async def test_a_stream_that_waits_for_its_first_event_sends_keep_alives(path: str, keep_alive: bytes) -> None:
+    gate = asyncio.Event()
+    async with (
+        over_http(FakeService(events=[gate, chunk_event(2)]), keepalive=0.01) as client,
+        client.get(path) as answer,
+    ):
+        text = await answer.content.readuntil(keep_alive)
+        gate.set()
+        text += await answer.read()
+    decoded = text.decode()
+    assert len(json.loads(decoded) if path is ARRAY else data_lines(decoded)) == 1
+
+
+@pytest.mark.parametrize(("last", "end"), [([], []), ([TaskNotFound()], ["event: error"])], ids=["the end", "an error"])
+async def test_after_a_keep_alive_a_stream_without_events_ends_as_a_stream(last: list[Any], end: list[str]) -> None:
+    gate = asyncio.Event()
+    async with (
+        over_http(FakeService(events=[gate, *last]), keepalive=0.01) as client,
+        client.get("/tasks/t1:subscribe") as answer,
+    ):
+        await answer.content.readuntil(b": keep-alive\n")
+        gate.set()
+        text = (await answer.read()).decode()
+    assert answer.status == 200
+    assert [line for line in text.splitlines() if line.startswith("event:")] == end
+
+
 async def test_a_slow_client_delays_only_its_own_stream() -> None:
     big = "x" * 1_000_000
     slow = FakeService(TASK, events=[task_event(), *(chunk_event(n, big) for n in range(2, 60))])

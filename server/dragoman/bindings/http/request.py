@@ -321,7 +321,10 @@ _STREAM_HEADERS: Final = {
 
 
 class _StreamWriter:
-    def __init__(self, response: web.StreamResponse, framing: Framing) -> None:
+    """Writes a stream. The response begins with the first write: until then it can still be another one."""
+
+    def __init__(self, request: web.BaseRequest, response: web.StreamResponse, framing: Framing) -> None:
+        self._request = request
         self._response = response
         self._framing = framing
         self._prefix = framing.opening
@@ -336,8 +339,7 @@ class _StreamWriter:
     async def close(self) -> None:
         """Ends the response, even if it has no elements. Raises ClientDisconnected."""
         opening = self._framing.opening if self._prefix is self._framing.opening else b""
-        if end := opening + self._framing.closing:
-            await self._write(end)
+        await self._write(opening + self._framing.closing)
         try:
             await self._response.write_eof()
         except ConnectionError:
@@ -356,7 +358,9 @@ class _StreamWriter:
     async def _write(self, data: bytes) -> None:
         self._last_write = self._clock()
         try:
-            await self._response.write(data)
+            await self._response.prepare(self._request)
+            if data:
+                await self._response.write(data)
         except ConnectionError:
             raise ClientDisconnected from None
 
@@ -375,36 +379,27 @@ async def respond_stream(
 ) -> web.StreamResponse:
     """Streams batches of events until they end, the client disconnects, or the server stops.
 
-    `encode_event` returns the bytes of an event, `encode_error` the JSON body of an error after the first event,
-    `encode_stop` the bytes of the last event when the server stops, by default none. `keepalive`: seconds. Errors
-    before the first event are raised to the caller.
+    `encode_event` returns the bytes of an event, `encode_error` the JSON body of an error, `encode_stop` the bytes of
+    the last event when the server stops, by default none. `keepalive`: seconds. Errors before the first event or
+    keep-alive are raised to the caller.
     """
+    all_headers = {**_STREAM_HEADERS, **response_headers(request), **headers, "Content-Type": framing.media_type}
+    response = web.StreamResponse(headers=all_headers)
+    writer = _StreamWriter(request, response, framing)
     async with aclosing(events):
-        first = await anext(events, None)
-        if first is None and request.method == "GET" and framing is SSE_FRAMING:
-            # The task has ended, and the client has all events. Only this status ends the reconnects of an EventSource
-            # (WHATWG HTML §9.2.3).
-            return web.Response(status=204, headers=headers)
-        all_headers = {**_STREAM_HEADERS, **response_headers(request), **headers, "Content-Type": framing.media_type}
-        response = web.StreamResponse(headers=all_headers)
+        keepalive_task = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
         with suppress(ClientDisconnected):
             try:
-                await response.prepare(request)
-            except ConnectionError:
-                raise ClientDisconnected from None
-            writer = _StreamWriter(response, framing)
-            keepalive_task = asyncio.create_task(writer.keep_alive(keepalive), name="keep-alive")
-            try:
-                if first is not None:
-                    await writer.write_elements(*map(encode_event, first))
-                    async for batch in events:
-                        await writer.write_elements(*map(encode_event, batch))
+                async for batch in events:
+                    await writer.write_elements(*map(encode_event, batch))
             except ClientDisconnected:
                 raise
             except Exception as error:
+                if not response.prepared:
+                    raise
                 await writer.write_elements(framing.encode_error(encode_error(error)))
             except asyncio.CancelledError:
-                end_reason = stream_registry.take_end_reason()
+                end_reason = stream_registry.take_end_reason() if response.prepared else None
                 if end_reason is None:
                     raise
                 if isinstance(end_reason, Unauthenticated):  # tells the client that reconnecting would fail
@@ -413,6 +408,10 @@ async def respond_stream(
                     await writer.write_elements(last)
             finally:
                 keepalive_task.cancel()
+            if not response.prepared and request.method == "GET" and framing is SSE_FRAMING:
+                # The task has ended, and the client has all events. Only this status ends the reconnects of an
+                # EventSource (WHATWG HTML §9.2.3).
+                return web.Response(status=204, headers=headers)
             await writer.close()
         return response
 
