@@ -53,6 +53,8 @@ async def test_receivers_that_fail_come_first_and_get_their_events_again(browser
         # Attempts are counted for each webhook, so the same reason has several numbers.
         await page.becomes("document.querySelector('.card .why').innerText", "answered 503")
         await page.see("2 receivers failing", ".page")
+        names = "[...document.querySelectorAll('.card')].map(card => card.querySelectorAll('dt')[2].innerText)"
+        assert await page.run(names) == ["tasks", "task"]
         # A task is a link to its own deliveries.
         await page.click(".card[data-state=failing] summary")
         link = await page.run("document.querySelector('.card[data-state=failing] a').hash")

@@ -100,7 +100,7 @@ function Concerns({ concerns, failed, metrics, refresh }: ConcernsProps) {
           <span>
             No task waits longer than ten minutes for a turn, no agent is paused or fails in a tenth of its tasks ({FAILING_TASKS} or more)
             {metrics ? (
-              ", no webhook fails."
+              ", no webhook has failed for a minute."
             ) : (
               <>
                 . The server does not show you its metrics: look at <a href="#/webhooks">webhooks</a> yourself.

@@ -142,7 +142,9 @@ function PushConfigDetails({ config, refresh }: { config: PushConfig; refresh: (
             {config.attempts.map((attempt, index) => (
               <tr key={index}>
                 <td>{attempt.sequence}</td>
-                <td title={formatIsoTime(attempt.time)}>{formatTimeOfDay(attempt.time)}</td>
+                <td class="time" title={formatIsoTime(attempt.time)}>
+                  {formatTimeOfDay(attempt.time)}
+                </td>
                 <td class={attempt.status && attempt.status < 300 ? undefined : "failed"}>{attempt.status ? `HTTP ${attempt.status}` : attempt.error}</td>
                 <td>{attempt.milliseconds ?? 0} ms</td>
               </tr>

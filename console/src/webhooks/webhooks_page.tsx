@@ -138,7 +138,7 @@ function ReceiverCard({ receiver, refresh }: { receiver: Receiver; refresh: () =
           <dd>{formatNumber(receiver.pending)}</dd>
         </div>
         <div>
-          <dt>tasks</dt>
+          <dt>{receiver.configs.length === 1 ? "task" : "tasks"}</dt>
           <dd>{formatNumber(receiver.configs.length)}</dd>
         </div>
         {givenUp && (
