@@ -245,7 +245,9 @@ async def test_streams(tmp_path: Path) -> None:
         path = f"/v1/{TENANT}/a2a/v1/message:stream"
         assert len((await server.ask("POST", f"{path}?alt=json", {"message": c("hi")})).json) == 3
         assert len(await server.events("POST", f"{path}?alt=sse", {"message": c("hi")})) == 3
-        page.says("| before the first event | status and body | a JSON answer, status 200 | one SSE event")
+        page.says(
+            "| before the first event or keep-alive | status and body | a JSON answer, status 200 | one SSE event"
+        )
         lost = await server.ask("POST", "/message:stream", {"message": v1("hi", taskId="none")})
         assert (lost.status, lost.reason) == (404, "TASK_NOT_FOUND")
         assert await server.code("SendStreamingMessage", {"message": v1("hi", taskId="none")}) == -32001

@@ -358,7 +358,8 @@ class _StreamWriter:
     async def _write(self, data: bytes) -> None:
         self._last_write = self._clock()
         try:
-            await self._response.prepare(self._request)
+            if not self._response.prepared:
+                await self._response.prepare(self._request)
             if data:
                 await self._response.write(data)
         except ConnectionError:
