@@ -110,7 +110,9 @@ async def test_a_worker_cancels_another_task_of_its_caller_and_learns_that_there
 
 
 async def test_the_last_message_of_a_question_joins_the_history_with_its_answer(server: Server) -> None:
-    Page("../../how-to/executors.md").says("Callers see a question (`input-required`) in the status until it is answered")
+    Page("../../how-to/executors.md").says(
+        "Callers see a question (`input-required`) in the status until it is answered"
+    )
     Page("../../how-to/migrating-from-fasta2a.md").says("in `status.message`, and in `history` from its answer on")
     Page("../../explanation/decisions.md").says("A question stays in the status and joins the history with its answer")
     async with Client(server.grpc) as client:
