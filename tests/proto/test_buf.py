@@ -26,7 +26,7 @@ def clone(tmp_path: Path) -> Path:
         else:
             shutil.copy(source, target)
     (tmp_path / ".venv").symlink_to(Path(sys.executable).parents[1])
-    run("sh", "tools/make_env.sh", sys.executable, "true", folder=tmp_path)
+    run("sh", "tools/make_env.sh", sys.executable, "true", ".venv", folder=tmp_path)
     return tmp_path
 
 
