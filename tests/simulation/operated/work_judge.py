@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from tests.chaos.history import Acknowledged, Entry, Got, Opened
+from tests.chaos.history import Entry, Got, Opened, Sent
 from tests.chaos_checker.checker import StoredTask
 from tests.simulation.operated.work import TaskWork
 
@@ -32,18 +32,22 @@ def judge_work(entries: Sequence[Entry], kept: Mapping[str, StoredTask], work: M
     problems = list[str]()
     for id, task in kept.items():
         if task.text.startswith(LONG) and id in work:
-            of_task = [
-                entry for entry in entries if isinstance(entry, Opened | Got | Acknowledged) and entry.task == id
-            ]
+            of_task = [entry for entry in entries if _is_of(entry, task)]
             problems += [*_changes(task, work[id], of_task), *_reads(task, work[id], of_task)]
     return problems
+
+
+def _is_of(entry: Entry, task: StoredTask) -> bool:
+    """Whether it is a call for a task. A send may have no answer, and its server read the Task for one."""
+    is_first = isinstance(entry, Sent) and entry.text == task.text
+    return is_first or (isinstance(entry, Opened | Got | Sent) and entry.task == task.id)
 
 
 def _changes(task: StoredTask, work: TaskWork, entries: Sequence[Entry]) -> Iterator[str]:
     whole_reads = max(task.begun - 1, 0)
     for entry in entries:
         match entry:
-            case Opened(after=None) | Got() | Acknowledged():
+            case Opened(after=None) | Got() | Sent():
                 whole_reads += 1
     for first in range(1, task.last + 1, STRETCH):
         here = [one for one in work.work if first <= one.sequence < first + STRETCH]
