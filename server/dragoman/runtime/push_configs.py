@@ -156,8 +156,8 @@ def too_many_configs(rejected: AppendRejected) -> InvalidParams | None:
     """The error for a task with too many configurations; None for other rejections."""
     if rejected.reason != TOO_MANY_CONFIGS:
         return None
-    text = f"a task can have at most {configuration.MAX_PUSH_CONFIGS} push configurations; "
-    return InvalidParams.field("id", text + "delete one, or replace one by its id")
+    limit = f"a task can have at most {configuration.MAX_PUSH_CONFIGS} push configurations"
+    return InvalidParams.field("id", f"{limit}; delete one, or replace one by its id")
 
 
 def _read_token(token: str) -> tuple[int, str]:

@@ -112,10 +112,9 @@ class ReadOperations:
 
     async def _read(self, call: Call, task_id: str) -> TaskSnapshot:
         """The task of a subscription; with a cursor its record only, because the stream does not begin with a Task."""
-        caller = call.caller
         if call.cursor:
-            return TaskSnapshot(await find_task(self.store, caller, task_id), b"")
-        snapshot = await self.store.get(caller.owner, caller.agent, task_id)
+            return TaskSnapshot(await find_task(self.store, call.caller, task_id), b"")
+        snapshot = await self.store.get(call.caller.owner, call.caller.agent, task_id)
         if snapshot is None:
             raise TaskNotFound
         return snapshot

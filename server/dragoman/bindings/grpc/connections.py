@@ -58,7 +58,7 @@ def _connections(port: int = 0) -> Iterator[tuple[int, _Address, int, int]]:
 
     Takes 6 µs for each descriptor of the process.
     """
-    tcp_info = getattr(socket, "TCP_INFO", 0)  # there is no option 0
+    tcp_info = getattr(socket, "TCP_INFO", 0)  # the call fails with 0
     for descriptor in map(int, _descriptors()):
         try:
             # Family, type and protocol are given, so that Python does not ask the kernel for them.

@@ -182,7 +182,8 @@ class OpenConnection(asyncio.Protocol, ABC):
         unsent, timeouts = self.transport.get_write_buffer_size(), self._connections.timeouts
         # Fewer unsent bytes mean that the client reads; more only mean that the server wrote more.
         is_read = not unsent or unsent < self.unsent_bytes
-        self.stalled_since, self.unsent_bytes = 0.0 if is_read else self.stalled_since or now, unsent
+        self.stalled_since = 0.0 if is_read else self.stalled_since or now
+        self.unsent_bytes = unsent
         for since, limit in ((self.stalled_since, timeouts.stalled), (self.eof_since, timeouts.half_closed)):
             if since and now - since > limit:
                 self.drop()
