@@ -43,13 +43,13 @@ WITHOUT: Final = {
     "cli/serve/processes.py SO_REUSEPORT": "cli/serve/test_processes.py "
     "test_a_system_on_which_no_port_is_shared_is_named",
     "client/http_client.py TCP_KEEPALIVE": "client/test_http_client.py "
-    "test_connections_notice_it_within_a_minute_by_the_options_that_the_system_has",
+    "test_connections_notice_a_server_that_is_gone_by_the_options_that_the_system_has",
     "client/http_client.py TCP_KEEPCNT": "client/test_http_client.py "
-    "test_connections_notice_it_within_a_minute_by_the_options_that_the_system_has",
+    "test_connections_notice_a_server_that_is_gone_by_the_options_that_the_system_has",
     "client/http_client.py TCP_KEEPIDLE": "client/test_http_client.py "
-    "test_connections_notice_it_within_a_minute_by_the_options_that_the_system_has",
+    "test_connections_notice_a_server_that_is_gone_by_the_options_that_the_system_has",
     "client/http_client.py TCP_KEEPINTVL": "client/test_http_client.py "
-    "test_connections_notice_it_within_a_minute_by_the_options_that_the_system_has",
+    "test_connections_notice_a_server_that_is_gone_by_the_options_that_the_system_has",
     "extensions/postgres/claims.py /proc": "extensions/postgres/test_claims.py "
     "test_a_system_without_proc_names_no_process",
     "ids.py CLOCK_BOOTTIME": "test_ids.py test_time_is_measured_without_a_clock_that_counts_suspended_time",
@@ -87,7 +87,7 @@ def test_whatever_only_linux_has_is_used_with_a_test_that_runs_without_it() -> N
 
 def test_a_further_use_is_found() -> None:
     planted = '''
-"""/proc in a docstring is none."""
+"""A docstring that names /proc."""
 from os import sched_getaffinity
 os.fdatasync(1)
 open("/proc/meminfo")
