@@ -405,7 +405,7 @@ MUTATIONS: Final = (
     ),
     Mutation(
         "a resumed stream reads its whole task", "G9", "runtime.read",
-        "return TaskSnapshot(await find_task(self.store, caller, task_id), b\"\")", "pass",
+        "return TaskSnapshot(await find_task(self.store, call.caller, task_id), b\"\")", "pass",
         seeds=OPERATED,
     ),
     Mutation(
